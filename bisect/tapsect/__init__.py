@@ -1,0 +1,37 @@
+"""Finds where an engine first diverges from its reference, and the smallest model that fails.
+
+>>> import tapsect
+>>> finding = tapsect.bisect("model.onnx", engine="ort")  # doctest: +SKIP
+>>> finding.message  # doctest: +SKIP
+"Node 'Conv_7' is wrong: …"
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tapsect.diagnose import diagnose as bisect
+    from tapsect.finding import Finding
+
+__version__ = "0.1.0"
+
+__all__ = ["Finding", "__version__", "bisect"]
+
+# Loaded when first asked for: importing the package costs nothing.
+_HOMES = {"Finding": ("tapsect.finding", "Finding"), "bisect": ("tapsect.diagnose", "diagnose")}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    import importlib
+
+    module, attribute = _HOMES[name]
+    value = getattr(importlib.import_module(module), attribute)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

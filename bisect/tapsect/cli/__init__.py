@@ -1,0 +1,75 @@
+"""The command line: thin commands over the library, one sentence for every error."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+from debugtaps import TapsError
+from tapsect.cli.argv import expand_lists
+
+__all__ = ["main"]
+
+_INTERRUPTED = "interrupted; run the same command again to continue"
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs one command and returns its exit status.
+
+    Args:
+        argv: The words after the program's name; those of the process when not given.
+    """
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="replace")
+    try:
+        return _run(list(sys.argv[1:] if argv is None else argv))
+    except KeyboardInterrupt:
+        return _fail(_INTERRUPTED, 130)
+    except TapsError as error:
+        return _fail(str(error) or _INTERRUPTED, error.exit_code)
+    except Exception as error:
+        return _crashed(error)
+
+
+def _run(argv: list[str]) -> int:
+    import typer
+
+    from tapsect.cli.app import app
+
+    if not argv:
+        app(["--help"], standalone_mode=False, prog_name="tapsect")
+        return 2
+    try:
+        code = app(expand_lists(argv), standalone_mode=False, prog_name="tapsect")
+    except typer.Exit as stop:
+        code = stop.exit_code
+    except typer.Abort:
+        raise KeyboardInterrupt from None
+    except Exception as error:
+        # Wrong usage, in the words of the parser; its class is not the same in all versions.
+        if not hasattr(error, "format_message"):
+            raise
+        message = error.format_message().rstrip(".")
+        return _fail(message if message.endswith("?") else f"{message}; see tapsect --help", 2)
+    if code == 130:  # how the parser passes Ctrl-C on
+        raise KeyboardInterrupt
+    return code if isinstance(code, int) else 0
+
+
+def _crashed(error: Exception) -> int:
+    from tapsect.cli.crash import Crash
+
+    crash = error if isinstance(error, Crash) else Crash(error)
+    log = crash.log()
+    where = f" and attach {log}" if log is not None else ""
+    kind = type(crash.error).__name__
+    return _fail(f"tapsect itself failed ({kind}); please report this{where}", 4)
+
+
+def _fail(message: str, code: int) -> int:
+    from tapsect.escape import clean
+
+    sentence = clean(" ".join(message.split()), limit=2000)
+    sys.stderr.write(f"tapsect: {sentence}\n")
+    return code

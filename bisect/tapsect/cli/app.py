@@ -1,0 +1,211 @@
+"""The commands.  Each turns words into values, calls the library and prints what came back."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+import tapsect
+from debugtaps import TapsError
+from tapsect.cli import options as o
+from tapsect.cli.crash import Crash
+from tapsect.cli.output import say
+from tapsect.cli.progress import watching
+from tapsect.cli.values import parse_memory
+
+__all__ = ["app"]
+
+app = typer.Typer(
+    name="tapsect",
+    add_completion=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _show_version(asked: bool) -> None:
+    if asked:
+        say(f"tapsect {tapsect.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version."),
+    ] = False,
+) -> None:
+    """Finds where an engine first diverges from its reference, and the smallest failing case.
+
+    \b
+    Examples:
+      tapsect demo
+      tapsect bisect model.onnx --inputs sample.npz
+      tapsect report tapsect-model
+    """
+
+
+@app.command(short_help="Find the first divergence and the smallest failing case.")
+def bisect(
+    model: o.ModelFile,
+    inputs: o.Inputs = None,
+    input_shapes: o.InputShapes = None,
+    engine: o.EngineName = "ort",
+    engine_option: o.EngineOption = None,
+    engine_python: o.EnginePython = None,
+    reference: o.Reference = None,
+    reference_model: o.ReferenceModel = None,
+    precision: o.Precision = None,
+    atol: o.Atol = None,
+    rtol: o.Rtol = None,
+    check_error_stat: o.CheckErrorStat = None,
+    max_mape: o.MaxMape = None,
+    judge: o.Judge = None,
+    tap_memory: o.TapMemory = "1GiB",
+    timeout: o.Timeout = 600.0,
+    budget: o.Budget = 120.0,
+    out: o.Out = None,
+    seed: o.Seed = 0,
+    quiet: o.Quiet = False,
+    as_json: o.Json = False,
+    verbose: o.Verbose = False,
+) -> int:
+    """Finds where the engine first diverges, why, and the smallest model that still fails.
+
+    \b
+    Examples:
+      tapsect bisect model.onnx
+      tapsect bisect model.onnx --inputs a.npz b.npz --engine-option graph_optimization_level=basic
+      tapsect bisect model.onnx --input-shapes x:[1,3,224,224] --precision fp16
+      tapsect bisect model.onnx --reference golden.npz --atol 1e-3 boxes:0.5
+      tapsect bisect model.onnx --engine my_engine.py:Engine --engine-python old/bin/python
+
+    \b
+    Exit status:
+      0  the engine agrees
+      1  it diverges; the place or the reason is known
+      3  it diverges; the place was not found
+      2  wrong usage or input    4  the environment failed    130  interrupted, can be continued
+    """
+    from debugtaps import Tolerance, parse_input_shapes, parse_options
+    from tapsect.folder import check_folder, make_folder
+    from tapsect.report import write_reports
+
+    folder = out or Path(f"tapsect-{model.stem}")
+    check_folder(folder)
+    shapes = parse_input_shapes(input_shapes or ())
+    settings = parse_options(engine_option or ())
+    memory = parse_memory(tap_memory)
+    tolerance = Tolerance.parse(
+        atol=atol or (),
+        rtol=rtol or (),
+        check_error_stat=check_error_stat or (),
+        max_mape=max_mape or (),
+    )
+    try:
+        with watching(quiet=quiet) as progress:
+            finding = tapsect.bisect(
+                model,
+                inputs=inputs or (),
+                input_shapes=shapes or None,
+                engine=engine,
+                engine_options=settings or None,
+                engine_python=engine_python,
+                reference=reference,
+                reference_model=reference_model,
+                precision=precision,
+                tolerance=tolerance,
+                judge=judge,
+                tap_memory=memory,
+                timeout=timeout,
+                budget=budget,
+                out=folder,
+                seed=seed,
+                progress=progress,
+                command=("tapsect", *sys.argv[1:]),
+            )
+        write_reports(make_folder(folder), finding)
+    except TapsError:
+        raise
+    except Exception as error:
+        raise Crash(error, folder) from error
+    _print(finding, folder, quiet=quiet, as_json=as_json, verbose=verbose)
+    return int(finding.exit_code)
+
+
+@app.command(short_help="Print the report of an earlier diagnosis again.")
+def report(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="A folder that bisect wrote.")],
+    markdown: Annotated[bool, typer.Option("--markdown", help="Print Markdown.")] = False,
+    verbose: o.Verbose = False,
+) -> int:
+    """Prints the report of an earlier diagnosis again.
+
+    \b
+    Examples:
+      tapsect report tapsect-model
+      tapsect report tapsect-model --markdown > report.md
+    """
+    from tapsect.report import read_result, render_markdown
+
+    finding = read_result(folder)
+    if markdown:
+        say(render_markdown(finding, folder=folder).rstrip("\n"))
+    else:
+        _print(finding, folder, verbose=verbose)
+    return 0
+
+
+@app.command(short_help="See it at work on a published model.")
+def demo(quiet: o.Quiet = False) -> int:
+    """Finds a planted defect in a published model, and tells two honest differences apart.
+
+    \b
+    Example:
+      tapsect demo
+    """
+    from tapsect.demo import run
+
+    with watching(quiet=quiet) as progress:
+        scenes = run(progress)
+    for title, finding in scenes:
+        say(f"\n== {title}\n")
+        _print(finding, None, quiet=quiet)
+    return 0
+
+
+def _print(
+    finding: tapsect.Finding,
+    folder: Path | None,
+    *,
+    quiet: bool = False,
+    as_json: bool = False,
+    verbose: bool = False,
+) -> None:
+    from tapsect.escape import clean
+    from tapsect.report import render, render_text
+
+    if as_json:
+        say(json.dumps(finding.to_json(), indent=2, allow_nan=False))
+        return
+    if quiet:
+        say(clean(finding.message, limit=2000))
+        return
+    if sys.stdout.isatty():
+        from rich.console import Console
+
+        console = Console(highlight=False)
+        text = render(finding, folder=folder, width=min(console.width, 100))
+        console.print(text, end="")
+    else:
+        say(render_text(finding, folder=folder).rstrip("\n"))
+    if verbose:
+        for number, step in enumerate(finding.trail, 1):
+            say(clean(f"{number}. {step.step}: {step.decision} ({step.why})"))
+    if folder is not None:
+        say(f"\nWritten to {clean(str(folder))}")

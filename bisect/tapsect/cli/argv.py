@@ -1,0 +1,66 @@
+"""Lists after one flag: ``--inputs a.npz b.npz`` becomes ``--inputs a.npz --inputs b.npz``.
+
+A word is taken into the list only while it looks like one of the list's values, so that MODEL may
+stand before or after: ``--inputs a.npz model.onnx`` takes one input.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+
+__all__ = ["LISTS", "expand_lists"]
+
+_STATS = r"(elemwise|mean|median|max|quantile(=[\d.]+)?)"
+
+
+def _matches(pattern: str) -> Callable[[str], bool]:
+    compiled = re.compile(pattern)
+    return lambda word: compiled.fullmatch(word) is not None
+
+
+_is_number = _matches(r"(.*:)?\+?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?")
+
+
+def _is_data(word: str) -> bool:
+    return not word.startswith("-") and not word.endswith(".onnx")
+
+
+LISTS: Mapping[str, Callable[[str], bool]] = {
+    "--inputs": _is_data,
+    "--input-shapes": _matches(r".+:\s*\[.*\]"),
+    "--engine-option": _matches(r"[^-].*?=.*"),
+    "--atol": _is_number,
+    "--rtol": _is_number,
+    "--max-mape": _is_number,
+    "--check-error-stat": _matches(rf"(.*:)?{_STATS}"),
+}
+
+
+def expand_lists(argv: Sequence[str]) -> list[str]:
+    """Returns the command line with the flag repeated before every value of a list.
+
+    >>> expand_lists(["--inputs", "a.npz", "b.npz", "m.onnx", "--atol", "1e-3", "y:1"])
+    ['--inputs', 'a.npz', '--inputs', 'b.npz', 'm.onnx', '--atol', '1e-3', '--atol', 'y:1']
+    """
+    expanded: list[str] = []
+    flag: str | None = None
+    position = 0
+    while position < len(argv):
+        word = argv[position]
+        position += 1
+        if word == "--":
+            return [*expanded, word, *argv[position:]]
+        if word in LISTS:
+            flag = word
+            expanded.append(word)
+            if position < len(argv):  # the first value is the flag's, whatever it looks like
+                expanded.append(argv[position])
+                position += 1
+        elif flag is not None and LISTS[flag](word):
+            expanded += [flag, word]
+        else:
+            name = word.partition("=")[0]
+            flag = name if name in LISTS and "=" in word else None
+            expanded.append(word)
+    return expanded

@@ -1,0 +1,229 @@
+"""The truth about the outputs of each sample, and the engine's outputs judged against it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from debugtaps.engines.contract import Array
+from debugtaps.errors import InputError, ReferenceFailed
+from tapsect.discrete import unexplained
+from tapsect.floors import limit_for, rms, u_name
+from tapsect.localize import Ends
+from tapsect.outputs import End, judge_output
+from tapsect.reference import Measured, Reference, numpy_dtype, widen_array
+from tapsect.replay import Classes, Judgement, Replay
+from tapsect.subject import Subject
+
+__all__ = ["EndJudge", "Export", "Truth"]
+
+END_SAMPLES = 8
+MORE_SAMPLES = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Export:
+    """Where a converted model leaves its original."""
+
+    judgement: Judgement | None
+    why: str
+
+
+class Truth:
+    """What the outputs should be, by sample: a run, golden values, or the original model."""
+
+    def __init__(self, subject: Subject) -> None:
+        self.subject = subject
+        self._known: dict[int, Measured] = {}
+        self._samples: dict[int, int] = {}
+        self.export: Export | None = None
+        for number in range(len(subject.samples)):
+            self.measured(number)
+
+    def measured(self, number: int) -> Measured:
+        """Returns the outputs of a sample and what noise at the stated precision does to them."""
+        if number not in self._known:
+            self._known[number] = self._measure(number)
+        return self._known[number]
+
+    def samples(self, number: int) -> int:
+        """Returns how many noisy runs the floors of a sample rest on."""
+        return self._samples.get(number, END_SAMPLES)
+
+    def refine(self, number: int) -> None:
+        """Measures the floors of a sample again with more runs."""
+        self._samples[number] = MORE_SAMPLES
+        self._known[number] = self._measure(number)
+
+    def _measure(self, number: int) -> Measured:
+        subject = self.subject
+        feeds = subject.samples[number]
+        subject.progress.step("reference", "running the reference with noise")
+        golden = subject.golden[number] if subject.golden else None
+        try:
+            measured = subject.reference.ends(feeds, samples=self.samples(number))
+        except ReferenceFailed:
+            if golden is None:
+                raise
+            return self._from_golden_alone(golden)
+        if golden is not None:
+            base = {n: widen_array(v) for n, v in golden.items() if n in measured.base}
+            measured = replace(measured, base=base)
+        if subject.original is not None:
+            return self._from_original(number, measured)
+        return measured
+
+    def _from_golden_alone(self, golden: Mapping[str, Array]) -> Measured:
+        """Floors without a run: the errors of all operators on the way, as if independent."""
+        subject = self.subject
+        subject.notes.append("the reference cannot run this model: floors are estimated from depth")
+        base = {n: widen_array(golden[n]) for n in subject.graph.outputs}
+        spread = {}
+        for name, y in base.items():
+            if y.dtype.kind == "f":
+                depth = max(1, subject.reference.topology.depth.get(name, 1))
+                u = subject.reference.roundoff(name)
+                finite = np.where(np.isfinite(y), y, 0.0)
+                spread[name] = np.full(y.shape, u * rms(finite) * np.sqrt(depth), np.float32)
+        return Measured(base, spread, {}, {})
+
+    def _from_original(self, number: int, measured: Measured) -> Measured:
+        subject, original = self.subject, self.subject.original
+        assert original is not None
+        feeds = subject.samples[number]
+        missing = [n for n in subject.graph.outputs if n not in original.graph.outputs]
+        if missing:
+            raise InputError(
+                f"--reference-model has no output {missing[0]!r}; give the original of this model"
+            )
+        wide = {n: widen_array(v) for n, v in feeds.items()}
+        truth = original.ends(wide, samples=0).base
+        ends = [
+            judge_output(
+                n, measured.base[n], replace(measured, base=truth), subject.reference.roundoff(n),
+                limit_for(subject.roundoff),
+            )
+            for n in subject.graph.outputs
+        ]  # fmt: skip
+        if any(e.failing for e in ends) and self.export is None:
+            self.export = self._first_mismatch(wide, ends)
+        return replace(measured, base={n: truth[n] for n in subject.graph.outputs})
+
+    def _first_mismatch(self, feeds: Mapping[str, Array], ends: list[End]) -> Export:
+        """Replays the converted model on the original's own tensors, by equal names."""
+        subject, original = self.subject, self.subject.original
+        assert original is not None
+        common = [t for t in subject.reference.topology.tappable if t in original.graph.producer]
+        values = original.capture(feeds, [*common, *subject.graph.outputs])
+        judged, _ = Replay(subject.reference, feeds, values).judge()
+        suspects = sorted(
+            (j for j in judged.values() if j.suspect),
+            key=lambda j: subject.reference.topology.position.get(j.tensor, 0),
+        )
+        worst = max(ends, key=lambda e: e.floors)
+        why = f"the model itself differs from its original: {worst.name!r}, {worst.reason}"
+        return Export(suspects[0] if suspects else None, why)
+
+    def within(self, number: int, before: Ends, classes: Classes) -> str | None:
+        """Returns why the effective precision explains all failing outputs, or ``None``."""
+        subject = self.subject
+        stated = subject.roundoff
+        if max(classes.contraction, classes.rest) <= stated:
+            return None
+        limit = limit_for(max(classes.contraction, classes.rest))
+        measured = subject.reference.ends(
+            subject.samples[number], samples=END_SAMPLES,
+            level=classes.rest, contraction=classes.contraction,
+        )  # fmt: skip
+        measured = replace(measured, base=self.measured(number).base)
+        for name, (end, value) in before.items():
+            u = subject.reference.roundoff(name, max(classes.rest, 0.0))
+            if end.failing and judge_output(name, value, measured, u, limit).failing:
+                return None
+        return (
+            f"contractions compute at {u_name(max(classes.contraction, stated))}, the rest at "
+            f"{u_name(max(classes.rest, stated))}; the outputs lie within {limit.end:g} floors of that"
+        )
+
+
+class EndJudge:
+    """Judges the engine's outputs as the user asked: floors, tolerance, or a judge."""
+
+    def __init__(self, subject: Subject, truth: Truth) -> None:
+        self.subject, self.truth = subject, truth
+        self._shaken: dict[int, Measured] = {}
+
+    def judge(self, number: int, values: Mapping[str, Array]) -> Ends:
+        """Returns each output's judgement with the engine's value."""
+        limit = limit_for(self.subject.roundoff).end
+        ends = self._judge(number, values)
+        if self.truth.samples(number) < MORE_SAMPLES and any(
+            e.doubtful(limit) for e, _ in ends.values()
+        ):
+            self.truth.refine(number)
+            ends = self._judge(number, values)
+        return ends
+
+    def _judge(self, number: int, values: Mapping[str, Array]) -> Ends:
+        subject = self.subject
+        measured = self.truth.measured(number)
+        limit = limit_for(subject.roundoff)
+        ends: dict[str, tuple[End, Array | None]] = {}
+        for name, kind in subject.graph.outputs.items():
+            value = values.get(name)
+            dtype = numpy_dtype(kind.elem)
+            end = judge_output(
+                name, value, measured, subject.reference.roundoff(name), limit,
+                dtype=dtype.name if dtype is not None else None,
+                tolerance=subject.options.tolerance,
+                explained=self._explained(number, name, value, measured),
+            )  # fmt: skip
+            ends[name] = (end, value)
+        return self._user(ends, values, measured) if subject.judge is not None else ends
+
+    def _explained(
+        self, number: int, name: str, value: Array | None, measured: Measured
+    ) -> Array | None:
+        base = measured.base.get(name)
+        if base is None or value is None or base.dtype.kind == "f" or value.shape != base.shape:
+            return None
+        if not np.any(value != base):
+            return None
+        reference, graph = self.subject.reference, self.subject.graph
+        if number not in self._shaken:
+            self._shaken[number] = reference.ends(
+                self.subject.samples[number], samples=32, factor=2.0
+            )
+        node = graph.nodes[graph.producer[name]] if name in graph.producer else None
+        reads = [t for t in node.reads if t not in graph.constants] if node else []
+        inputs = reference.capture(self.subject.samples[number], reads) if node else {}
+        u = reference.roundoff(reads[0]) if reads else 0.0
+        changed = self._shaken[number].changed.get(name)
+        wrong = unexplained(node, inputs, value, base, changed, u)
+        return ~wrong
+
+    def _user(
+        self, ends: Mapping[str, tuple[End, Array | None]], values: Mapping[str, Array],
+        measured: Measured,
+    ) -> Ends:  # fmt: skip
+        judge: Any = self.subject.judge
+        try:
+            why = judge(dict(values), dict(measured.base))
+        except Exception as error:
+            raise InputError(
+                f"--judge {self.subject.options.judge} raised {type(error).__name__}: {error}"
+            ) from error
+        if not why:
+            return {n: (replace(e, kind=None), v) for n, (e, v) in ends.items()}
+        reason = why if isinstance(why, str) else "the judge says so"
+        differing = {n for n, (e, _) in ends.items() if e.failing or e.error}
+        return {
+            n: (
+                replace(e, kind=e.kind or "accuracy", reason=reason)
+                if n in differing or not differing else e, v,
+            )
+            for n, (e, v) in ends.items()
+        }  # fmt: skip

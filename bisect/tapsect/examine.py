@@ -1,0 +1,259 @@
+"""Does a cut-out part of the model fail by itself?  Engine against reference on recorded values."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+
+from debugtaps.engines.contract import Array
+from debugtaps.errors import EngineFailure
+from debugtaps.graph import TensorType
+from debugtaps.perturb import Plan, perturb
+from debugtaps.surgery import extract, follow, implied_inputs, save
+from debugtaps.tolerance import Tolerance
+from tapsect.discrete import unexplained
+from tapsect.floors import limit_for
+from tapsect.outputs import End, judge_output
+from tapsect.probe import Outcome, Prober
+from tapsect.reduce import Candidate
+from tapsect.reference import Measured, Reference, numpy_dtype
+from tapsect.replay import Classes
+from tapsect.topology import CONTRACTIONS
+from tapsect.verdict import Signature, Verdict
+
+__all__ = ["Examined", "Examiner", "Recorded", "Source", "signature_of"]
+
+Source = Literal["reference", "engine"]
+SAMPLES = 4
+MORE_SAMPLES = 32
+
+
+class Recorded:
+    """Values of inner tensors of one sample, the reference's and the engine's.
+
+    Args:
+        reference: Captures what is not known yet.
+        feeds: The sample.
+        engine: Values that a faithful tapped build showed.
+    """
+
+    def __init__(
+        self, reference: Reference, feeds: Mapping[str, Array], engine: Mapping[str, Array]
+    ) -> None:
+        self.reference, self.feeds, self.engine = reference, feeds, engine
+        self._known: dict[str, Array] = {}
+
+    def values(self, names: Sequence[str], source: Source) -> dict[str, Array]:
+        """Returns values in the model's own types; the reference's where the engine has none."""
+        found = {n: self.feeds[n] for n in names if n in self.feeds}
+        if source == "engine":
+            found |= {n: self.engine[n] for n in names if n in self.engine}
+        missing = [n for n in names if n not in found]
+        unknown = [n for n in missing if n not in self._known]
+        if unknown:
+            self._known |= self.reference.capture(self.feeds, unknown)
+        graph = self.reference.graph
+        for name in missing:
+            value, dtype = self._known[name], numpy_dtype(graph.elem(name))
+            found[name] = value if dtype is None or value.dtype == dtype else value.astype(dtype)
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class Examined:
+    """What one look at a candidate showed, and the case as it was run."""
+
+    verdict: Verdict
+    signature: Signature | None
+    score: float = 0.0
+    ends: tuple[End, ...] = ()
+    model: Path | None = None
+    feeds: Mapping[str, Array] = field(default_factory=dict)
+    expected: Mapping[str, Array] = field(default_factory=dict)
+    floors: Mapping[str, float] = field(default_factory=dict)
+    answers: Mapping[str, Array] = field(default_factory=dict)
+    failure: EngineFailure | None = None
+
+
+class Examiner:
+    """Examines candidates of one sample.
+
+    Args:
+        reference: The run we believe.
+        prober: Probes the engine.
+        recorded: Values to feed.
+        folder: Where candidates are written, beside the weights.
+        kind: The failure that is looked for.
+        classes: The precision the engine was found to compute in.
+        tolerance: The user's rule, in place of floors.
+    """
+
+    def __init__(
+        self, reference: Reference, prober: Prober, recorded: Recorded, folder: Path, *,
+        kind: str, classes: Classes | None = None, tolerance: Tolerance | None = None,
+    ) -> None:  # fmt: skip
+        self.reference, self.prober, self.recorded = reference, prober, recorded
+        self.folder, self.kind, self.tolerance = folder, kind, tolerance
+        stated = reference.stated or 0.0
+        self.classes = classes or Classes(stated, stated)
+        self.bar: float | None = None
+        self.repeats = 1
+        self.looks = 0
+
+    def examine(
+        self, candidate: Candidate, source: Source, *, fresh: int = 0, static: bool = False
+    ) -> Examined:
+        """Builds and runs a candidate on the engine and, where values count, on the reference.
+
+        With ``repeats`` it is looked at as often until it fails.
+        """
+        for number in range(self.repeats):
+            examined = self._examine(candidate, source, fresh * 1000 + number, static=static)
+            if examined.verdict is Verdict.DIVERGES:
+                break
+        return examined
+
+    def _examine(
+        self, candidate: Candidate, source: Source, fresh: int, *, static: bool
+    ) -> Examined:
+        self.looks += 1
+        graph, aliases = self.reference.graph, dict(candidate.bypass)
+        names = implied_inputs(graph, candidate.nodes, aliases)
+        try:
+            feeds = self.recorded.values(names, source)
+        except (EngineFailure, KeyError):
+            return Examined(Verdict.INVALID, None)
+        types = {n: TensorType(graph.elem(n) or 0, v.shape) for n, v in feeds.items()} if static else None
+        model = extract(graph, candidate.nodes, candidate.outputs, aliases=aliases, types=types)
+        path = save(model, self.folder / f"candidate-{self.looks % 2}.onnx")
+        outcome = self.prober.look(path, [feeds], purpose="candidate", fresh=fresh)
+        if self.kind in ERRORS or outcome.failure is not None:
+            return self._by_error(outcome, path, feeds)
+        return self._by_values(candidate, outcome.values[0], path, feeds)
+
+    def _by_error(self, outcome: Outcome, path: Path, feeds: Mapping[str, Array]) -> Examined:
+        failure = outcome.failure
+        if failure is None:
+            return Examined(Verdict.AGREES, None, model=path, feeds=feeds)
+        signature = signature_of(failure)
+        verdict = Verdict.DIVERGES if self.kind in ERRORS else Verdict.INVALID
+        return Examined(verdict, signature, float("inf"), (), path, feeds, failure=failure)
+
+    def _by_values(
+        self, candidate: Candidate, answers: Mapping[str, Array], path: Path,
+        feeds: Mapping[str, Array],
+    ) -> Examined:  # fmt: skip
+        try:
+            ends, measured = self._ends(candidate, answers, feeds, SAMPLES)
+            bar = max(self.bar or 0.0, limit_for(self._u(candidate)).end)
+            if any(e.doubtful(bar) for e in ends):
+                ends, measured = self._ends(candidate, answers, feeds, MORE_SAMPLES)
+        except EngineFailure:
+            return Examined(Verdict.INVALID, None, model=path, feeds=feeds)
+        failing = [e for e in ends if e.failing and e.floors >= (self.bar or 0.0)]
+        if self.tolerance is not None:
+            failing = [e for e in ends if e.failing]
+        score = max((e.floors for e in failing), default=0.0)
+        kinds = sorted({e.kind for e in failing if e.kind})
+        kind = self.kind if self.kind in kinds else next(iter(kinds), None)
+        floors = {e.name: e.floor for e in ends if e.floor is not None}
+        verdict = Verdict.DIVERGES if failing else Verdict.AGREES
+        signature = Signature(kind) if kind else None
+        return Examined(
+            verdict, signature, score, tuple(ends), path, feeds, measured.base, floors, answers
+        )
+
+    def _u(self, candidate: Candidate) -> float:
+        level = self._level(candidate)
+        return max(
+            level, *(self.reference.roundoff(name, level) for name in candidate.outputs)
+        )
+
+    def _ends(
+        self, candidate: Candidate, answers: Mapping[str, Array], feeds: Mapping[str, Array],
+        samples: int,
+    ) -> tuple[list[End], Measured]:  # fmt: skip
+        measured, explained = self.measure(candidate, feeds, answers, samples)
+        limit, aliases = limit_for(self._u(candidate)), dict(candidate.bypass)
+        ends = []
+        for name in candidate.outputs:
+            shown = follow(name, aliases)
+            ends.append(judge_output(
+                shown, answers.get(shown), measured, self.reference.roundoff(name, self._level(candidate)),
+                limit, tolerance=self.tolerance, explained=explained.get(shown),
+            ))  # fmt: skip
+        return ends, measured
+
+    def _level(self, candidate: Candidate) -> float:
+        ops = {self.reference.graph.nodes[i].op for i in candidate.nodes}
+        return self.classes.contraction if ops & CONTRACTIONS else self.classes.rest
+
+    def measure(
+        self, candidate: Candidate, feeds: Mapping[str, Array], answers: Mapping[str, Array],
+        samples: int,
+    ) -> tuple[Measured, dict[str, Array]]:
+        """Returns the reference's answer with its spread, and which discrete elements noise explains."""
+        reference = self.reference
+        aliases = dict(candidate.bypass)
+        shapes = dict(reference.shapes(self.recorded.feeds)) | {n: v.shape for n, v in feeds.items()}
+        shown = [follow(t, aliases) for t in candidate.outputs]
+        plan = Plan(
+            nodes=sorted(candidate.nodes), noisy=reference.pool_of, shapes=shapes,
+            values=shown, aliases=aliases, held=reference.rounded,
+        )  # fmt: skip
+        made = perturb(reference.wide, plan)
+        build = reference.build(made, "part")
+        try:
+            levels = {"level": self.classes.rest, "contraction": self.classes.contraction}
+            measured = reference.sweep(
+                build, made, feeds, reference.noise(made.pools, samples, **levels)
+            )
+            odd = [
+                n for n in shown
+                if n in answers and n in measured.base and measured.base[n].dtype.kind != "f"
+                and answers[n].shape == measured.base[n].shape
+                and np.any(answers[n] != measured.base[n])
+            ]  # fmt: skip
+            if not odd:
+                return measured, {}
+            shaken = reference.sweep(
+                build, made, feeds,
+                reference.noise(made.pools, MORE_SAMPLES, factor=2.0, **levels),
+            )
+        finally:
+            build.close()
+        return measured, {n: self._explained(n, feeds, answers[n], shaken) for n in odd}
+
+    def _explained(
+        self, name: str, feeds: Mapping[str, Array], ours: Array, shaken: Measured
+    ) -> Array:
+        graph = self.reference.graph
+        node = graph.nodes[graph.producer[name]] if name in graph.producer else None
+        inputs = dict(feeds)
+        if node is not None:
+            inputs |= self.recorded.values(
+                [t for t in node.reads if t in graph.producer and t not in feeds], "reference"
+            )
+            inputs |= self.reference.constants(node.reads)
+        u = self.reference.roundoff(node.reads[0]) if node is not None and node.reads else 0.0
+        wrong = unexplained(node, inputs, ours, shaken.base[name], shaken.changed.get(name), u)
+        return ~wrong
+
+
+ERRORS = frozenset({"build_error", "run_error", "crash", "timeout", "out_of_memory"})
+"""Failures without values."""
+
+_NOISE = re.compile(r"0x[0-9a-fA-F]+|'[^']*'|\"[^\"]*\"|/\S+|\S+\.onnx|\d+")
+
+
+def signature_of(failure: EngineFailure) -> Signature:
+    """Returns the signature of an error: its kind and its message without names and numbers."""
+    first = next((s for s in failure.message.splitlines() if s.strip()), "")
+    if failure.kind == "timeout":
+        first = ""
+    return Signature(failure.kind, " ".join(_NOISE.sub("_", first).split())[:200])

@@ -1,0 +1,309 @@
+"""Where: from an output that fails to the operators whose error makes it fail.
+
+One build with every tap, where memory and builder allow; the observer proof that the taps did
+not change the failure; the replay of all regions between taps; the causal test.  When taps heal
+the failure or the builder refuses them, :func:`tapsect.search.refine` finds taps that do not.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from debugtaps.engines.contract import Array
+from debugtaps.errors import EngineFailure
+from debugtaps.surgery import promote, save
+from tapsect.causal import MOST_SUSPECTS, Effect, causal_test
+from tapsect.finding import Coverage, Evidence
+from tapsect.outputs import End, same_failure
+from tapsect.probe import Outcome, Prober
+from tapsect.progress import Progress
+from tapsect.reference import Measured, Reference, numpy_dtype
+from tapsect.replay import Classes, Judgement, Replay
+from tapsect.search.frontier import Limit, Look, Refined, refine
+
+__all__ = ["Located", "Locator", "Suspect"]
+
+Ends = Mapping[str, tuple[End, Array | None]]
+Judge = Callable[[Mapping[str, Array]], Ends]
+
+
+@dataclass(frozen=True, slots=True)
+class Suspect:
+    """A tensor whose introduced error rounding does not explain, with what it does."""
+
+    judgement: Judgement
+    effect: Effect
+    nodes: tuple[int, ...]
+    evidence: Evidence
+
+    @property
+    def tensor(self) -> str:
+        """Returns the tensor's name."""
+        return self.judgement.tensor
+
+
+@dataclass(frozen=True, slots=True)
+class Evidenced:
+    """What one faithful build told."""
+
+    values: Mapping[str, Array]
+    judgements: Mapping[str, Judgement]
+    classes: Classes
+    culprits: tuple[Suspect, ...]
+    harmless: tuple[Suspect, ...]
+    unreliable: frozenset[str]
+    fusions: tuple[frozenset[str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Located:
+    """Where the answer goes wrong, as far as taps can tell."""
+
+    evidence: Evidenced | None
+    coverage: Coverage
+    healing: tuple[str, ...] = ()
+    refusing: tuple[str, ...] = ()
+    observer: str = "faithful"
+    steps: tuple[tuple[str, str, int], ...] = field(default=())
+
+
+class Locator:
+    """Locates the divergence of one sample.
+
+    Args:
+        reference: The run we believe.
+        prober: Probes the engine.
+        folder: Where tapped models are written, beside the weights.
+        feeds: The sample.
+        before: The judged outputs of the untapped build.
+        measured: The reference's outputs and end-to-end spread.
+        judge: Judges outputs of this sample as ``before`` was judged.
+        end_limit: F at the stated precision.
+        tap_memory: Bytes that taps may take in one build.
+        known: Precision the engine states, in place of the vote.
+        progress: Hears of each build.
+        most: Most builds; about 2·log2(taps) and some when None.
+    """
+
+    def __init__(
+        self, reference: Reference, prober: Prober, folder: Path, *,
+        feeds: Mapping[str, Array], before: Ends, measured: Measured, judge: Judge,
+        end_limit: float, tap_memory: int, known: Classes | None, progress: Progress,
+        most: int | None = None,
+    ) -> None:  # fmt: skip
+        self.reference, self.prober, self.folder = reference, prober, folder
+        self.graph, self.topology = reference.graph, reference.topology
+        self.feeds, self.before, self.measured, self.judge = feeds, before, measured, judge
+        self.end_limit, self.tap_memory, self.known = end_limit, tap_memory, known
+        self.progress, self.most = progress, most
+        self.evidence: Evidenced | None = None
+        self.observer: list[str] = []
+        self.steps: list[tuple[str, str, int]] = []
+
+    def locate(self) -> Located:
+        """Returns where the failure comes from."""
+        order = self.topology.tappable
+        sizes = self._sizes(order)
+        limit = Limit(float(self.tap_memory), lambda t: float(sizes[t]))
+        most = self.most or 2 * int(math.log2(len(order) + 2)) + 24
+        found = refine(order, self._look, limit=limit, max_calls=most)
+        return Located(
+            self.evidence, self._coverage(order, found), found.healing, found.refusing,
+            self.observer[0] if self.observer else "faithful", tuple(self.steps),
+        )  # fmt: skip
+
+    def _sizes(self, tensors: Sequence[str]) -> dict[str, int]:
+        shapes = self.reference.shapes(self.feeds)
+        sizes = {}
+        for tensor in tensors:
+            kind = self.graph.types.get(tensor)
+            shape = shapes.get(tensor) or (kind.static if kind is not None else None) or ()
+            dtype = numpy_dtype(self.graph.elem(tensor))
+            sizes[tensor] = int(np.prod(shape, dtype=np.int64)) * (dtype.itemsize if dtype else 8)
+        return sizes
+
+    # -- one build -----------------------------------------------------------------------------
+
+    def _look(self, taps: tuple[str, ...]) -> Look[str]:
+        self.progress.step("locate", f"build with {len(taps)} taps")
+        model = promote(self.graph, () if self.prober.exposes else taps)
+        path = save(model, self.folder / "tapped.onnx")
+        outcome = self.prober.look(path, [self.feeds], taps=taps, purpose="taps", details=True)
+        if outcome.failure is not None:
+            self._note(f"{len(taps)} taps", f"the builder refused: {_first(outcome.failure)}")
+            return Look(accepted=False, refused=True)
+        values = outcome.values[0]
+        seen = same_failure(self.before, self.judge(values), self.measured.base)
+        self.observer.append(seen)
+        if seen != "faithful":
+            self._note(f"{len(taps)} taps", f"{seen}: the taps changed the failure")
+            return Look(accepted=False)
+        missing = [t for t in taps if t not in values]
+        if missing:
+            self._note(f"{len(taps)} taps", f"{len(missing)} of them were not exposed")
+        self.evidence = self._weigh(outcome, taps)
+        self._note(f"{len(taps)} taps", self._summary(self.evidence))
+        return Look(accepted=True, relevant=self._relevant(self.evidence, taps))
+
+    def _note(self, what: str, why: str) -> None:
+        self.steps.append((what, why, 1))
+
+    def _summary(self, evidence: Evidenced) -> str:
+        culprits, harmless = len(evidence.culprits), len(evidence.harmless)
+        judged = sum(j.kind != "not_judged" for j in evidence.judgements.values())
+        return (
+            f"fails as before; {judged} tensors replayed, {culprits} with an error that moves "
+            f"the outputs, {harmless} that move nothing"
+        )
+
+    def _relevant(self, evidence: Evidenced, taps: Collection[str]) -> frozenset[str] | None:
+        """Returns the taps inside a bad region or at its border; None when nothing is bad."""
+        if not evidence.culprits:
+            return None
+        found: set[str] = set()
+        for suspect in evidence.culprits:
+            for index in suspect.judgement.region:
+                node = self.graph.nodes[index]
+                found.update(node.reads, node.writes)
+        inside = found - set(taps)
+        return frozenset(found) if inside & set(self.topology.tappable) else frozenset()
+
+    # -- evidence ------------------------------------------------------------------------------
+
+    def _weigh(self, outcome: Outcome, taps: Sequence[str]) -> Evidenced:
+        """Replays, drops taps that lie, and tests what the suspects do."""
+        shown = {t for t in taps} | self.graph.outputs.keys()
+        values = {t: v for t, v in outcome.values[0].items() if t in shown}
+        known = self.known or self._stated(outcome.precisions)
+        self.progress.step("locate", "replaying every operator on the engine's own inputs")
+        replay = Replay(self.reference, self.feeds, values)
+        judgements, classes = replay.judge(known=known)
+        unreliable = self._liars(replay, judgements, values, classes)
+        if unreliable:
+            values = {t: v for t, v in values.items() if t not in unreliable}
+            replay = Replay(self.reference, self.feeds, values)
+            judgements, classes = replay.judge(known=classes)
+        culprits, harmless = self._weighed(replay, judgements, values)
+        return Evidenced(
+            values, judgements, classes, culprits, harmless, unreliable, outcome.fusions
+        )
+
+    def _stated(self, precisions: Mapping[str, str]) -> Classes | None:
+        return None if not precisions else classes_from(precisions, self.reference)
+
+    def _liars(
+        self, replay: Replay, judgements: Mapping[str, Judgement], values: Mapping[str, Array],
+        classes: Classes,
+    ) -> frozenset[str]:  # fmt: skip
+        """Returns taps that show something else than their readers read."""
+        readers: dict[str, set[str]] = {}
+        for tensor, judgement in judgements.items():
+            for index in judgement.region:
+                for source in self.graph.nodes[index].reads:
+                    if source in replay.cut:
+                        readers.setdefault(source, set()).add(tensor)
+        accused = [
+            t for t, j in judgements.items()
+            if j.suspect and t in replay.cut and readers.get(t)
+            and all(judgements[r].suspect for r in readers[t])
+        ]  # fmt: skip
+        if not accused:
+            return frozenset()
+        asked = {r for t in accused for r in readers[t]}
+        again, _ = Replay(self.reference, self.feeds, values, uncut=accused).judge(
+            asked, known=classes
+        )
+        return frozenset(
+            t for t in accused
+            if all(r in again and again[r].kind == "ok" for r in readers[t])
+        )  # fmt: skip
+
+    def _weighed(
+        self, replay: Replay, judgements: Mapping[str, Judgement], values: Mapping[str, Array]
+    ) -> tuple[tuple[Suspect, ...], tuple[Suspect, ...]]:
+        suspects = [j for j in judgements.values() if j.suspect]
+        suspects.sort(key=lambda j: (-j.ratio, self.topology.position.get(j.tensor, 0)))
+        shapes = [j for j in suspects if j.kind in ("wrong_shape", "wrong_dtype")]
+        others = [j for j in suspects if j not in shapes]
+        # A region that holds a smaller bad region is a consequence of it.
+        others = [j for j in others if not any(k.region < j.region for k in suspects)]
+        others = others[:MOST_SUSPECTS]
+        replayed = replay.bases([j.tensor for j in others])
+        errors = {t: (values[t], y) for t, y in replayed.items() if values[t].shape == y.shape}
+        self.progress.step("locate", f"testing what {len(errors)} suspects do to the outputs")
+        effects = causal_test(
+            self.reference, self.feeds, errors, [e for e, _ in self.before.values()],
+            self.measured, {n: v for n, (_, v) in self.before.items() if v is not None},
+            self.end_limit,
+        ) if errors else {}  # fmt: skip
+        effects |= {j.tensor: Effect(float("inf"), 1.0, culprit=True) for j in shapes}
+        found = [self._suspect(j, effects[j.tensor]) for j in suspects if j.tensor in effects]
+        culprits = [s for s in found if s.effect.culprit]
+        culprits.sort(key=self._blame_order)
+        return tuple(culprits), tuple(s for s in found if not s.effect.culprit)
+
+    def _suspect(self, judgement: Judgement, effect: Effect) -> Suspect:
+        nodes = self.topology.blamed(judgement.region)
+        return Suspect(judgement, effect, nodes, "tapped")
+
+    def _blame_order(self, suspect: Suspect) -> tuple[float, int, int]:
+        share = round(min(suspect.effect.share, 1e6), 2)
+        tensor = suspect.tensor
+        return (
+            -share, self.topology.depth.get(tensor, 0), self.topology.position.get(tensor, 0)
+        )  # fmt: skip
+
+    # -- coverage ------------------------------------------------------------------------------
+
+    def _coverage(self, order: Sequence[str], found: Refined[str]) -> Coverage:
+        healing, refusing = set(found.healing), {*found.refusing, *found.too_heavy}
+        evidence = self.evidence
+        if evidence is None:
+            rest = len(order) - len(healing) - len(refusing) + len(self.graph.outputs)
+            return Coverage(0, len(healing), len(refusing), 0, max(0, rest))
+        unreliable = len(evidence.unreliable)
+        judged = evidence.judgements
+        open_ = {t for t in found.untried} | {
+            t for t, j in judged.items() if j.kind == "not_judged"
+        }
+        every = [*order, *(t for t in self.graph.outputs if t in self.graph.producer)]
+        verified = [
+            t for t in every
+            if t not in healing and t not in refusing and t not in open_
+            and t not in evidence.unreliable
+        ]  # fmt: skip
+        rest = len(every) - len(verified) - len(healing) - len(refusing) - unreliable
+        return Coverage(len(verified), len(healing), len(refusing), unreliable, max(0, rest))
+
+
+def classes_from(precisions: Mapping[str, str], reference: Reference) -> Classes:
+    """Returns the precision of each class from what an engine says of its tensors or nodes."""
+    from tapsect.floors import PRECISIONS
+    from tapsect.topology import CONTRACTIONS
+
+    names = {"f32": "fp32", "float32": "fp32", "f16": "fp16", "float16": "fp16",
+             "bfloat16": "bf16", "float": "fp32", "half": "fp16"}  # fmt: skip
+    worst = {True: 0.0, False: 0.0}
+    for node in reference.graph.nodes:
+        for key in (node.name, *node.writes):
+            kind = precisions.get(key, "")
+            u = PRECISIONS.get(names.get(kind.lower(), kind.lower()))
+            if u is not None:
+                contraction = node.op in CONTRACTIONS
+                worst[contraction] = max(worst[contraction], u)
+    return Classes(worst[True], worst[False])
+
+
+def _first(failure: EngineFailure) -> str:
+    lines = [s.strip() for s in failure.message.splitlines() if s.strip()]
+    return (lines[0] if lines else failure.kind)[:160]
+
+
+def regions(suspects: Iterable[Suspect]) -> frozenset[int]:
+    """Returns all operators of the regions of suspects."""
+    return frozenset().union(*(s.judgement.region for s in suspects))

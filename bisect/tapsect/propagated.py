@@ -1,0 +1,34 @@
+"""How much of a tensor's error came to its operator from before."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from debugtaps.engines.contract import Array
+from debugtaps.errors import EngineFailure
+from tapsect.floors import rms
+from tapsect.reference import Reference
+from tapsect.replay import Replay
+
+__all__ = ["propagated"]
+
+
+def propagated(
+    reference: Reference, feeds: Mapping[str, Array], values: Mapping[str, Array], tensor: str
+) -> float | None:
+    """Returns rms(replayed - reference) over rms(replayed), or ``None`` where there is none."""
+    try:
+        replayed = Replay(reference, feeds, values).bases([tensor]).get(tensor)
+        plain = reference.capture(feeds, [tensor]).get(tensor)
+    except EngineFailure:
+        return None
+    if replayed is None or plain is None or replayed.shape != plain.shape:
+        return None
+    if replayed.dtype.kind != "f":
+        return None
+    y, r = replayed.astype(np.float64), plain.astype(np.float64)
+    finite = np.isfinite(y) & np.isfinite(r)
+    scale = rms(np.where(finite, y, 0.0))
+    return rms(np.where(finite, y - r, 0.0)) / scale if scale else None

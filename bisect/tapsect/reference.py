@@ -1,0 +1,382 @@
+"""The run we believe, and everything that is measured with it.
+
+One session serves each measurement: the perturbed model (``debugtaps.perturb``) computes the
+plain values when its noise pools hold ones, and what rounding might have done when they do not.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from onnx import TensorProto, helper
+
+from debugtaps.engines.host import Build, Host, Noise, Sweep
+from debugtaps.errors import EngineFailure, ReferenceFailed
+from debugtaps.graph import Graph, Node, TensorType, infer_types, load_array
+from debugtaps.perturb import Perturbed, Plan, feed_name, mask_name, perturb
+from debugtaps.surgery import extract, promote, save
+from debugtaps.widen import widen
+from tapsect.discrete import ROUNDERS, tied
+from tapsect.topology import CONTRACTIONS, Topology
+
+__all__ = ["Measured", "Reference", "numpy_dtype", "own_roundoff", "widen_array"]
+
+Array = npt.NDArray[Any]
+
+_OWN = {
+    TensorProto.DOUBLE: 2.0**-53,
+    TensorProto.FLOAT: 2.0**-24,
+    TensorProto.FLOAT16: 2.0**-11,
+    TensorProto.BFLOAT16: 2.0**-8,
+}
+
+
+def numpy_dtype(elem: int | None) -> np.dtype[Any] | None:
+    """Returns the numpy type of a storage type, ``None`` where it is unknown or text."""
+    if not elem or elem == TensorProto.STRING:
+        return None
+    return np.dtype(helper.tensor_dtype_to_np_dtype(elem))
+
+
+def own_roundoff(elem: int | None) -> float:
+    """Returns the unit roundoff of a storage type; 0 for one that is not a float."""
+    return _OWN.get(elem or 0, 0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """Values without noise, by tensor, and what noise did to them."""
+
+    base: Mapping[str, Array]
+    spread: Mapping[str, Array]
+    changed: Mapping[str, Array]
+    kept: Mapping[str, int]
+
+
+class Reference:
+    """A reference in its worker, over one graph.
+
+    Args:
+        graph: The model under suspicion.
+        host: The worker that runs the reference.
+        folder: Where models of measurements are written.
+        stated: Unit roundoff of the stated precision; None takes each tensor's own type.
+        seed: Of the noise.
+        largest: Largest number of the stated precision, where its range is narrower than fp32's.
+    """
+
+    def __init__(
+        self, graph: Graph, host: Host, folder: Path, *, stated: float | None, seed: int = 0,
+        largest: float | None = None,
+    ) -> None:  # fmt: skip
+        self.graph, self.host, self.folder = graph, host, folder
+        self.stated, self.seed, self.largest = stated, seed, largest
+        self.topology = Topology(graph)
+        self._numbers = itertools.count()
+        self._shapes: dict[tuple[tuple[str, tuple[int, ...]], ...], dict[str, tuple[int, ...]]] = {}
+        self._ends: tuple[object, Perturbed, Build] | None = None
+
+    @cached_property
+    def wide(self) -> Graph:
+        """Returns the graph in which narrow floats are widened."""
+        return widen(self.graph)
+
+    # -- what the noise is ---------------------------------------------------------------------
+
+    def roundoff(self, tensor: str, level: float = 0.0) -> float:
+        """Returns u of an edge: its own type's, the stated one, or ``level``, whichever is coarsest."""
+        return max(own_roundoff(self.graph.elem(tensor)), self.stated or 0.0, level)
+
+    @cached_property
+    def pool_of(self) -> Mapping[str, str]:
+        """Returns the noise pool of each noisy edge: by storage type and by who touches it.
+
+        Edges that a contraction reads or writes (``c``) and the rest (``r``) have pools of their
+        own, since engines lower the precision of contractions alone.
+        """
+        graph = self.graph
+        touched: set[str] = set()
+        for node in graph.nodes:
+            if node.op in CONTRACTIONS:
+                touched.update(node.reads, node.writes)
+        return {
+            t: f"{graph.elem(t)}{'c' if t in touched else 'r'}"
+            for t in self.topology.noisy
+        }
+
+    @cached_property
+    def rounded(self) -> Mapping[str, Node]:
+        """Returns the float tensors that an operator rounds to steps, with that operator.
+
+        Only at the precision of fp32: a narrow tap rounds values onto ties that the kernel
+        never saw.
+        """
+        idle = self.graph.fixed | self.graph.shapelike
+        return {
+            n.reads[0]: n for n in self.graph.nodes
+            if n.op in ROUNDERS and not n.domain and n.reads
+            and self.graph.is_float(n.reads[0]) and n.reads[0] not in idle
+            and (n.op != "Cast" or not self.graph.is_float(n.writes[0]))
+            and self.roundoff(n.reads[0]) <= 2.0**-24
+        }  # fmt: skip
+
+    def _held(self, build: Build, made: Perturbed, given: Mapping[str, Array]) -> dict[str, Array]:
+        """Returns masks and values that keep tensors still where they stand exactly at a tie."""
+        fed: dict[str, Array] = {}
+        for tensor, shape in made.held.items():
+            dtype = np.float64 if self.graph.elem(tensor) == TensorProto.DOUBLE else np.float32
+            fed[mask_name(tensor)] = np.zeros(shape, dtype=bool)
+            fed[f"value::{tensor}"] = np.zeros(shape, dtype=dtype)
+        if not fed:
+            return fed
+        ones = {pool: np.ones(size, dtype=dtype) for pool, (size, dtype) in made.pools.items()}
+        plain = build.run({**given, **fed, **ones}, names=[made.shows[t] for t in made.held])
+        for tensor in made.held:
+            node, x = self.rounded[tensor], plain[made.shows[tensor]]
+            names = node.proto.input[1:2] if node.op == "QuantizeLinear" else ()
+            mask = tied(node, x, next(iter(self.constants(names).values()), None))
+            if mask is not None and mask.shape == x.shape:
+                fed[mask_name(tensor)], fed[f"value::{tensor}"] = mask, x
+        return fed
+
+    def noise(
+        self, pools: Iterable[str], samples: int, *, level: float = 0.0,
+        contraction: float | None = None, factor: float = 1.0, coherent: bool = False,
+    ) -> list[dict[str, Noise]]:  # fmt: skip
+        """Returns the runs of a sweep.
+
+        Args:
+            pools: Names of the pools of a perturbed model.
+            samples: How many runs.
+            level: Least u of every edge.
+            contraction: Least u of edges that a contraction touches; ``level`` when None.
+            factor: Multiplies u.
+            coherent: Whether the first two runs shake all edges up, then all down.
+        """
+        runs = []
+        for number in range(samples):
+            mode = ("plus", "minus")[number] if coherent and number < 2 else "uniform"
+            run: dict[str, Noise] = {}
+            for place, pool in enumerate(sorted(pools)):
+                key = pool.split("::")[1]
+                least = level if contraction is None or key.endswith("r") else contraction
+                u = factor * max(own_roundoff(int(key[:-1])), self.stated or 0.0, least)
+                run[pool] = (mode, u, self.seed + 1000 * number + place)  # type: ignore[assignment]
+            runs.append(run)
+        return runs
+
+    # -- shapes and types ----------------------------------------------------------------------
+
+    def complete(self, feeds: Mapping[str, Array]) -> Graph:
+        """Returns the graph with every tensor's type, asking a run where inference cannot tell."""
+        graph = self.graph
+        blank = [
+            t for n in graph.nodes for t in n.writes
+            if graph.elem(t) is None and t not in graph.untensors and t not in graph.outputs
+        ]  # fmt: skip
+        blank += [t for t in graph.outputs if graph.elem(t) is None]
+        if not blank:
+            return graph
+        values = self._run_plain(graph, blank, feeds)
+        told = {
+            t: TensorType(helper.np_dtype_to_tensor_dtype(v.dtype), None)
+            for t, v in values.items() if v.dtype.kind not in "OUS"
+        }  # fmt: skip
+        missing = frozenset(t for t in blank if t not in values)
+        self.graph = graph.with_types(told, untensors=missing)
+        self.topology = Topology(self.graph)
+        self.__dict__.pop("wide", None)
+        return self.graph
+
+    def _run_plain(self, graph: Graph, names: Sequence[str], feeds: Mapping[str, Array]) -> dict[str, Array]:
+        """Runs the whole model as it is and returns inner tensors; those it cannot show are left out."""
+        try:
+            return self._once(promote(graph, names), feeds, names)
+        except EngineFailure:
+            found: dict[str, Array] = {}
+            for name in names if len(names) <= 64 else ():
+                with suppress(EngineFailure):
+                    found |= self._once(promote(graph, [name]), feeds, [name])
+            return found
+
+    def shapes(self, feeds: Mapping[str, Array]) -> Mapping[str, tuple[int, ...]]:
+        """Returns the shape of every noisy edge for these feeds."""
+        key = tuple(sorted((n, v.shape) for n, v in feeds.items()))
+        if key not in self._shapes:
+            graph = self.graph
+            sizes = {n: v.shape for n, v in feeds.items() if n in graph.inputs}
+            told, _ = infer_types(promote(graph, ()), sizes)
+            known = {t: k.static for t, k in told.items()}
+            found = {t: s for t in self.topology.shakeable if (s := known.get(t)) is not None}
+            unknown = [t for t in self.topology.shakeable if t not in found]
+            if unknown:
+                found |= self._ask_shapes(unknown, feeds)
+            self._shapes[key] = found
+        return self._shapes[key]
+
+    def _ask_shapes(
+        self, tensors: Sequence[str], feeds: Mapping[str, Array]
+    ) -> dict[str, tuple[int, ...]]:
+        wide = self.wide
+        model = extract(wide, range(len(wide.nodes)), ())
+        for tensor in tensors:
+            model.graph.node.append(helper.make_node("Shape", [tensor], [f"shape::{tensor}"]))
+            model.graph.output.append(
+                helper.make_tensor_value_info(f"shape::{tensor}", TensorProto.INT64, [None])
+            )
+        values = self._once(model, feeds, None)
+        return {
+            t: tuple(int(d) for d in values[f"shape::{t}"])
+            for t in tensors if f"shape::{t}" in values
+        }  # fmt: skip
+
+    # -- running -------------------------------------------------------------------------------
+
+    def path(self, kind: str) -> Path:
+        """Returns a fresh file name for a model of a measurement."""
+        return self.folder / f"{kind}-{next(self._numbers)}.onnx"
+
+    def widened(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
+        """Returns feeds in the types of the widened graph; other types stay."""
+        return {n: widen_array(v) for n, v in feeds.items()}
+
+    def build(self, perturbed: Perturbed, kind: str) -> Build:
+        """Builds a perturbed model on the reference."""
+        return self.host.build(save(perturbed.model, self.path(kind)))
+
+    def _once(
+        self, model: Any, feeds: Mapping[str, Array], names: Sequence[str] | None
+    ) -> dict[str, Array]:
+        wanted = {i.name: i.type.tensor_type.elem_type for i in model.graph.input}
+        given = {
+            n: widen_array(v) if wanted[n] == TensorProto.FLOAT else v
+            for n, v in feeds.items() if n in wanted
+        }  # fmt: skip
+        build = self.host.build(save(model, self.path("plain")))
+        try:
+            return build.run(given, names=names)
+        finally:
+            build.close()
+
+    def capture(self, feeds: Mapping[str, Array], tensors: Collection[str]) -> dict[str, Array]:
+        """Returns the reference's own values of inner tensors, floats widened."""
+        wide = self.wide
+        given = {t: widen_array(feeds[t]) for t in tensors if t in feeds}
+        names = [t for t in tensors if t in wide.producer and t not in wide.untensors]
+        if not names:
+            return given
+        nodes = sorted(self.topology.ancestors(names))
+        return {**given, **self._once(extract(wide, nodes, names), feeds, names)}
+
+    def constants(self, names: Iterable[str]) -> dict[str, Array]:
+        """Returns the values of initializers among ``names``."""
+        found = {n: self.graph.constants.get(n) for n in names}
+        return {
+            n: load_array(c, self.graph.folder)
+            for n, c in found.items() if isinstance(c, TensorProto)
+        }  # fmt: skip
+
+    def ends(
+        self, feeds: Mapping[str, Array], *, samples: int, level: float = 0.0,
+        contraction: float | None = None, factor: float = 1.0, tensors: Sequence[str] = (),
+    ) -> Measured:  # fmt: skip
+        """Runs the uncut reference with noise on every float edge.
+
+        Args:
+            feeds: One sample.
+            samples: Noisy runs.
+            level: Least u of every edge.
+            contraction: Least u of edges that contractions touch.
+            factor: Multiplies u.
+            tensors: Inner tensors to measure beside the outputs.
+
+        Raises:
+            ReferenceFailed: The reference cannot run the model; the operator is named.
+        """
+        key = (tuple(sorted((n, v.shape) for n, v in feeds.items())), tuple(tensors))
+        try:
+            if self._ends is None or self._ends[0] != key:
+                self._close_ends()
+                plan = Plan(
+                    nodes=range(len(self.wide.nodes)),
+                    noisy=self.pool_of,
+                    shapes=self.shapes(feeds),
+                    values=[*self.graph.outputs, *tensors],
+                    held=self.rounded,
+                )
+                made = perturb(self.wide, plan)
+                self._ends = (key, made, self.build(made, "ends"))
+            _, made, build = self._ends
+            runs = self.noise(
+                made.pools, samples, level=level, contraction=contraction, factor=factor
+            )
+            return self.sweep(build, made, feeds, runs)
+        except EngineFailure as failure:
+            raise self.failed(failure) from failure
+
+    def _close_ends(self) -> None:
+        if self._ends is not None:
+            with suppress(Exception):
+                self._ends[2].close()
+            self._ends = None
+
+    def sweep(
+        self, build: Build, made: Perturbed, feeds: Mapping[str, Array],
+        runs: Sequence[Mapping[str, Noise]], extra: Mapping[str, Array] | None = None,
+    ) -> Measured:  # fmt: skip
+        """Runs a sweep of a perturbed model and names its results by tensor."""
+        given = {**self.named(made, feeds), **(extra or {})}
+        given |= self._held(build, made, given)
+        result: Sweep = build.sweep(given, pools=made.pools, runs=runs)
+        tensor_of = {shown: t for t, shown in made.shows.items() if t not in made.hidden}
+
+        def named(values: Mapping[str, Any]) -> dict[str, Any]:
+            return {tensor_of[n]: v for n, v in values.items() if n in tensor_of}
+
+        return Measured(
+            named(result.base), named(result.spread), named(result.changed), named(result.kept)
+        )
+
+    def named(self, made: Perturbed, feeds: Mapping[str, Array]) -> dict[str, Array]:
+        """Returns widened feeds under the names that the perturbed model reads."""
+        inputs = {i.name for i in made.model.graph.input}
+        given = {}
+        for tensor in made.feeds:
+            if tensor in feeds:
+                name = feed_name(tensor) if feed_name(tensor) in inputs else tensor
+                given[name] = widen_array(feeds[tensor])
+        return given
+
+    def failed(self, failure: EngineFailure) -> ReferenceFailed:
+        """Returns the error that says which operator the reference cannot run."""
+        plugins = [n for n in self.graph.nodes if n.plugin and n.op in failure.message]
+        named = [n for n in self.graph.nodes if n.name and n.name in failure.message]
+        culprit = (plugins or sorted(named, key=lambda n: -len(n.name)) or [None])[0]
+        where = ""
+        if culprit is not None:
+            domain = f"{culprit.domain}::" if culprit.domain else ""
+            where = f" at operator {domain}{culprit.op} (node {culprit.name!r})"
+        first = failure.message.strip().splitlines()[0][:300] if failure.message else failure.kind
+        return ReferenceFailed(
+            f"the reference {self.host.spec.spec!r} cannot run the model{where}: {first}. "
+            "Give golden values with --reference FILE.npz, or another reference"
+        )
+
+    def close(self) -> None:
+        """Frees sessions; the worker stays."""
+        self._close_ends()
+
+
+def widen_array(values: Array) -> Array:
+    """Returns fp16 and bf16 values as float32, others as they are."""
+    if values.dtype.name in ("float16", "bfloat16"):
+        return values.astype(np.float32)
+    return values

@@ -1,0 +1,227 @@
+"""What a report says, in the order it says it; how it looks is the renderer's matter."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from tapsect.finding import Divergence, Finding, OutputReport
+from tapsect.folder import CASE
+from tapsect.report.words import CAUSES, EVIDENCE, FAILURES, UNKNOWN, Words
+
+__all__ = ["Section", "Style", "cause_of", "number", "sections"]
+
+
+@dataclass(frozen=True, slots=True)
+class Style:
+    """How a renderer shows what is not its own text.
+
+    Attributes:
+        name: A name of a node or tensor, or a command.
+        text: A sentence that holds such names.
+    """
+
+    name: Callable[[str], str]
+    text: Callable[[str], str]
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """One label and its paragraphs."""
+
+    title: str
+    lines: tuple[str, ...]
+
+
+def number(value: float | None) -> str:
+    """Returns a number as reports show it.
+
+    >>> number(0.0123456), number(None), number(float("inf"))
+    ('0.0123', 'unknown', 'inf')
+    """
+    return "unknown" if value is None else f"{value:.3g}"
+
+
+def cause_of(finding: Finding) -> Words | None:
+    """Returns the words for the finding's cause; none when it agrees without one."""
+    if finding.cause is None:
+        return None if finding.status == "agrees" else UNKNOWN
+    return CAUSES.get(finding.cause, UNKNOWN)
+
+
+def sections(finding: Finding, style: Style, folder: Path | None = None) -> list[Section]:
+    """Returns what a report says, without empty sections.
+
+    Args:
+        finding: The result.
+        style: How names and messages are shown.
+        folder: Where the result lies, for the commands that are proposed.
+    """
+    parts = [
+        ("Where", _where(finding, style)),
+        ("How sure", _sure(finding, style)),
+        ("Cause", _cause(finding)),
+        ("Outputs", _outputs(finding, style)),
+        ("Also", [_place(d, style) for d in finding.also]),
+        ("Most part", _contributors(finding, style)),
+        ("Harmless", _harmless(finding, style)),
+        ("Coverage", _coverage(finding)),
+        ("Precision", _precision(finding, style)),
+        ("Notes", [style.text(note) for note in finding.notes]),
+        ("Cost", [_cost(finding)]),
+        ("Next", _next(finding, style, folder)),
+    ]
+    return [Section(title, tuple(lines)) for title, lines in parts if lines]
+
+
+def _where(finding: Finding, style: Style) -> list[str]:
+    place = finding.first_divergence
+    if place is None:
+        if finding.status == "agrees":
+            return []
+        return ["No place was found."]
+    lines = [_place(place, style)]
+    others = [n for n in finding.culprit_nodes if n != place.node]
+    if others:
+        shown = ", ".join(style.name(n) for n in others[:8])
+        more = f" and {len(others) - 8} more" if len(others) > 8 else ""
+        lines.append(f"together with {shown}{more}, which run as one region")
+    if place.kernel:
+        lines.append(f"kernel {style.name(place.kernel)}")
+    if place.source:
+        lines.append(f"source {style.name(place.source)}")
+    return lines
+
+
+def _place(place: Divergence, style: Style) -> str:
+    words = f"node {style.name(place.node)}"
+    if place.op_type:
+        words += f" ({style.text(place.op_type)})"
+    if place.tensor:
+        words += f", tensor {style.name(place.tensor)}"
+    if place.introduced is not None:
+        words += f"; error it introduces {number(place.introduced)}"
+        if place.propagated is not None:
+            words += f", error it inherits {number(place.propagated)}"
+        words += " (rms, relative)"
+    if place.note:
+        words += f"; {style.text(place.note)}"
+    return words
+
+
+def _sure(finding: Finding, style: Style) -> list[str]:
+    lines: list[str] = []
+    place = finding.first_divergence
+    if place is not None:
+        if place.rounding_ratio is not None:
+            lines.append(f"{number(place.rounding_ratio)} times what rounding explains")
+        lines.append(EVIDENCE.get(place.evidence, style.text(place.evidence)))
+    if finding.minimal is not None:
+        minimal = finding.minimal
+        plural = "s" if len(minimal.nodes) != 1 else ""
+        one = ", none of which can go" if minimal.one_minimal and len(minimal.nodes) > 1 else ""
+        lines.append(
+            f"reproduced {minimal.reproduced} of {minimal.of} times alone, as a model of"
+            f" {len(minimal.nodes)} node{plural}{one}"
+        )
+    return lines
+
+
+def _cause(finding: Finding) -> list[str]:
+    words = cause_of(finding)
+    return [] if words is None else [f"{words.title}: {words.meaning}"]
+
+
+def _outputs(finding: Finding, style: Style) -> list[str]:
+    ordered = sorted(finding.outputs, key=lambda o: not o.failing)
+    samples = len({o.sample for o in finding.outputs})
+    lines = [_output(o, style, samples) for o in ordered[:6]]
+    if len(ordered) > 6:
+        failing = sum(o.failing for o in ordered[6:])
+        lines.append(f"and {len(ordered) - 6} more, {failing} of them failing")
+    if finding.failure is not None:
+        lines.insert(0, FAILURES.get(finding.failure, style.text(finding.failure)))
+    return lines
+
+
+def _output(output: OutputReport, style: Style, samples: int) -> str:
+    words = style.name(output.name)
+    if samples > 1:
+        words += f", sample {output.sample}"
+    words += ": fails" if output.failing else ": agrees"
+    if output.rel_rms is not None:
+        words += f"; error {number(output.rel_rms)}"
+        if output.floor is not None:
+            words += f", rounding explains {number(output.floor)}"
+    if output.max_abs is not None:
+        words += f", largest {number(output.max_abs)}"
+    if output.nonfinite_engine or output.nonfinite_reference:
+        words += f"; non-finite: engine {output.nonfinite_engine},"
+        words += f" reference {output.nonfinite_reference}"
+    if output.reason:
+        words += f"; {style.text(output.reason)}"
+    return words
+
+
+def _contributors(finding: Finding, style: Style) -> list[str]:
+    return [_place(d, style) for d in finding.contributors[:5]]
+
+
+def _harmless(finding: Finding, style: Style) -> list[str]:
+    if not finding.harmless:
+        return []
+    shown = ", ".join(style.name(d.node) for d in finding.harmless[:3])
+    more = ", …" if len(finding.harmless) > 3 else ""
+    plural = "places differ" if len(finding.harmless) > 1 else "place differs"
+    return [f"{len(finding.harmless)} {plural} beyond rounding but move no output: {shown}{more}"]
+
+
+def _coverage(finding: Finding) -> list[str]:
+    seen = finding.coverage
+    if not seen.tensors:
+        return []
+    parts = [f"{seen.verified} of {seen.tensors} inner tensors verified"]
+    rest = {
+        "fused away": seen.fused_away,
+        "cannot be tapped": seen.untappable,
+        "unreliable": seen.unreliable,
+        "not judged": seen.not_judged,
+    }
+    parts += [f"{count} {word}" for word, count in rest.items() if count]
+    return [", ".join(parts)]
+
+
+def _precision(finding: Finding, style: Style) -> list[str]:
+    stated, effective = (finding.precision.get(key) for key in ("stated", "effective"))
+    if not stated and not effective:
+        return []
+    words = f"stated {style.text(str(stated or 'unknown'))}"
+    return [words + (f", computed in {style.text(str(effective))}" if effective else "")]
+
+
+def _cost(finding: Finding) -> str:
+    cost = finding.cost
+    words = f"{_count(cost.builds, 'build')}, {_count(cost.runs, 'run')}, {cost.seconds:.1f} s"
+    if cost.reduce_builds:
+        words += f"; {_count(cost.reduce_builds, 'build')} more to reduce"
+    return words
+
+
+def _count(count: int, word: str) -> str:
+    return f"{count} {word}" if count == 1 else f"{count} {word}s"
+
+
+def _next(finding: Finding, style: Style, folder: Path | None) -> list[str]:
+    lines: list[str] = []
+    for fix in finding.fixes[:3]:
+        after = "" if fix.error_after is None else f" (error then {number(fix.error_after)})"
+        lines.append(f"Avoid it with {style.name(fix.setting)}{after}.")
+    if finding.minimal is not None:
+        script = (folder or Path()) / CASE / "check.py"
+        command = style.name(f"python {script}")
+        lines.append(f"{command} exits with 1 while the bug is there.")
+    words = cause_of(finding)
+    if words is not None:
+        lines.append(words.advice)
+    return lines

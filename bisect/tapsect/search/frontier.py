@@ -1,0 +1,286 @@
+"""Which taps can be trusted, and how close they come to the fault.
+
+One build with every tap answers most questions.  Some builders refuse some taps, and some taps
+cure the failure they were to show (they break up a wrong fusion), so that nothing measured beside
+them is evidence.  This search finds taps that leave the failure as it was, as near to the fault
+as they come, and the single taps that do not.
+
+    order      0   1   2   3   4   5   6   7   8   9        the fault sits between 5 and 6
+    probe all  .   .   .   .   .   .   .   .   .   .        healed: some tap cures it
+    probe      x   x   x   x   x                            accepted: the fault lies beyond 4
+    dropped    x   x   x   x                                no longer relevant; 4 bounds it
+    probe                  x   x   x                        healed: 5 or 6
+    probe                  x           x   x   x            accepted: the fault lies before 7
+    dropped                                x   x
+    probe                  x   x       x                    healed: 5
+    probe                  x       x   x                    healed: 6
+    result     accepted (4, 7), healing (5, 6)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
+
+__all__ = ["Limit", "Look", "Refined", "refine"]
+
+T = TypeVar("T", bound=Hashable)
+
+
+@dataclass(frozen=True, slots=True)
+class Look(Generic[T]):
+    """What one build with taps showed.
+
+    Attributes:
+        accepted: The failure was the same with these taps as without them.
+        refused: The builder did not take the taps (only when not accepted).
+        relevant: The items that, given this evidence, still lie inside a bad region or bound
+            one; ``None`` when the evidence rules nothing out.  Read only when accepted.
+    """
+
+    accepted: bool
+    refused: bool = False
+    relevant: frozenset[T] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Limit(Generic[T]):
+    """How much one build may tap.
+
+    Attributes:
+        budget: The most that the taps of one build may weigh together.
+        weight: What one tap weighs, in the unit of ``budget``.
+    """
+
+    budget: float
+    weight: Callable[[T], float]
+
+    def fits(self, items: Iterable[T]) -> bool:
+        """Returns whether ``items`` can be tapped in one build."""
+        return sum(self.weight(item) for item in items) <= self.budget
+
+
+@dataclass(frozen=True, slots=True)
+class Refined(Generic[T]):
+    """Where the taps ended; every tuple is in the order the items were given.
+
+    Attributes:
+        accepted: Taps that left the failure as it was and still bound or divide a bad region.
+        healing: Items whose tap, added to accepted ones, changed the failure.
+        refusing: Items whose tap, added to accepted ones, the builder refused.
+        too_heavy: Items that no build can hold.
+        untried: Relevant items that were not decided, because ``max_calls`` came first.
+        calls: How many builds were looked at.
+    """
+
+    accepted: tuple[T, ...]
+    healing: tuple[T, ...]
+    refusing: tuple[T, ...]
+    too_heavy: tuple[T, ...]
+    untried: tuple[T, ...]
+    calls: int
+
+
+def refine(
+    order: Sequence[T],
+    probe: Callable[[tuple[T, ...]], Look[T]],
+    *,
+    limit: Limit[T] | None = None,
+    max_calls: int | None = None,
+) -> Refined[T]:
+    """Returns trusted taps as near to the fault as they come, and the taps that disturb it.
+
+    Args:
+        order: What may be tapped, in topological order, without repeats.
+        probe: Builds with exactly these taps (in the order of ``order``) and looks.
+        limit: How much one build may tap; ``None`` means everything at once.
+        max_calls: Most builds to look at; ``None`` means as many as it takes.
+
+    Returns:
+        The taps, sorted by what they did.
+
+    Notes:
+        The first probe taps everything that fits, spread evenly.  A probe that is not accepted
+        is split in halves; accepted taps stay in later probes while they are relevant; an item
+        that stops being relevant is dropped without a probe.  Where a run of disturbing taps
+        crosses a split, each side is searched from the end that is far from it.
+
+        Cost: 1 call when no tap disturbs and all fit.  With k neighbouring disturbing taps
+        among n and one bad region, at most ``2 * log2(n) + 2 * k + 1``.  With a limit of m taps
+        in one build, about ``log(n) / log(m / 2)`` calls when none disturbs.  At worst (every
+        tap disturbs, everywhere) ``2 * n - 1``: give ``max_calls``.
+        Guarantee: each healing or refusing item was probed by itself beside accepted ones, and
+        each accepted one was part of an accepted probe.
+        Non-guarantee: taps that only *together* disturb are not told apart from single ones: the
+        last of them to be added is named.  See ``subsets`` for the smallest disturbing set.
+
+    References:
+        A. Zeller, R. Hildebrandt, "Simplifying and isolating failure-inducing input", IEEE
+        Transactions on Software Engineering 28 (2002), doi:10.1109/32.988498.
+        F. K. Hwang, "A method for detecting all defective members in a population by group
+        testing", Journal of the American Statistical Association 67 (1972),
+        doi:10.1080/01621459.1972.10481257.
+
+    Examples:
+        A fault between 5 and 6; tapping 5 or 6 cures it:
+
+        >>> def probe(taps):
+        ...     low = max((t for t in taps if t <= 5), default=0)
+        ...     high = min((t for t in taps if t >= 6), default=9)
+        ...     inside = frozenset(range(low, high + 1))
+        ...     return Look(accepted=not {5, 6} & set(taps), relevant=inside)
+        >>> refine(range(10), probe)
+        Refined(accepted=(4, 7), healing=(5, 6), refusing=(), too_heavy=(), untried=(), calls=6)
+    """
+    search = _Refinement(order=tuple(order), probe=probe, limit=limit, max_calls=max_calls)
+    search.run()
+    return search.result()
+
+
+class _OutOfCalls(Exception):
+    """Raised by the probe that is not affordable, and caught by the search that made it."""
+
+
+@dataclass(slots=True)
+class _Refinement(Generic[T]):
+    """The state of one search: ``open`` items are undecided and relevant."""
+
+    order: tuple[T, ...]
+    probe: Callable[[tuple[T, ...]], Look[T]]
+    limit: Limit[T] | None
+    max_calls: int | None
+    calls: int = 0
+    open: set[T] = field(default_factory=set)
+    accepted: set[T] = field(default_factory=set)
+    healing: set[T] = field(default_factory=set)
+    refusing: set[T] = field(default_factory=set)
+    too_heavy: set[T] = field(default_factory=set)
+
+    def run(self) -> None:
+        self.open = set(self.order)
+        try:
+            while self.open:
+                chunk = self.choose()
+                if chunk:
+                    self.settle(chunk)
+        except _OutOfCalls:
+            pass
+
+    def result(self) -> Refined[T]:
+        return Refined(
+            accepted=self.sort(self.accepted),
+            healing=self.sort(self.healing),
+            refusing=self.sort(self.refusing),
+            too_heavy=self.sort(self.too_heavy),
+            untried=self.sort(self.open),
+            calls=self.calls,
+        )
+
+    def sort(self, items: set[T]) -> tuple[T, ...]:
+        return tuple(item for item in self.order if item in items)
+
+    def choose(self) -> tuple[T, ...]:
+        """Returns what to tap next: all that fits beside the accepted taps, spread evenly."""
+        if self.limit is None:
+            return self.sort(self.open)
+        heavy = {item for item in self.open if not self.limit.fits((item,))}
+        self.too_heavy |= heavy
+        self.open -= heavy
+        waiting = self.sort(self.open)
+        # What the accepted taps bound is known: a look that they would half fill goes without.
+        room = self.limit.budget - sum(map(self.limit.weight, self.sort(self.accepted)))
+        if room < self.limit.budget / 2:
+            room = self.limit.budget
+        chosen = self.spread(self.limit.weight, waiting, room=room)
+        return chosen or self.spread(self.limit.weight, waiting, room=self.limit.budget)
+
+    def spread(
+        self, weight: Callable[[T], float], waiting: tuple[T, ...], *, room: float
+    ) -> tuple[T, ...]:
+        """Returns items at 1/2, 1/4, 3/4, 1/8 … of ``waiting`` until ``room`` is filled."""
+        chosen: set[T] = set()
+        for item in (waiting[position] for position in _halving_order(len(waiting))):
+            if weight(item) <= room:
+                chosen.add(item)
+                room -= weight(item)
+        return self.sort(chosen)
+
+    def settle(self, chunk: tuple[T, ...]) -> None:
+        """Decides every item of ``chunk`` that is still open."""
+        if chunk and not self.accepts(chunk) and len(chunk) > 1:
+            self.split(chunk, from_right=False)
+
+    def split(self, chunk: tuple[T, ...], *, from_right: bool) -> None:
+        """Decides the items of a chunk that is known to disturb, by halves.
+
+        ``from_right`` tells that the disturbing taps are expected at the left end, beside a
+        chunk that disturbs as well: the right half goes first, since when it is accepted the
+        other one need not be probed as a whole.
+        """
+        middle = len(chunk) // 2
+        left, right = chunk[:middle], chunk[middle:]
+        near, far = (left, right) if from_right else (right, left)
+        if self.accepts(far):
+            self.settle_remaining(near, from_right=from_right)
+        elif self.accepts(near):
+            self.settle_remaining(far, from_right=from_right)
+        else:
+            for half, direction in ((left, False), (right, True)):
+                remaining = self.still_open(half)
+                if len(half) == 1:
+                    continue
+                if remaining == half:
+                    self.split(half, from_right=direction)
+                else:
+                    self.settle(remaining)
+
+    def settle_remaining(self, half: tuple[T, ...], *, from_right: bool) -> None:
+        """Decides a half whose sister was just accepted.
+
+        Untouched, it must disturb: the two together did.  What is left of it after items were
+        dropped may not, and a single item is probed before it is named.
+        """
+        remaining = self.still_open(half)
+        if remaining == half and len(half) > 1:
+            self.split(half, from_right=from_right)
+        else:
+            self.settle(remaining)
+
+    def still_open(self, chunk: tuple[T, ...]) -> tuple[T, ...]:
+        return tuple(item for item in chunk if item in self.open)
+
+    def accepts(self, chunk: tuple[T, ...]) -> bool:
+        """Probes ``chunk`` beside the accepted taps and takes in what was seen."""
+        if self.max_calls is not None and self.calls >= self.max_calls:
+            raise _OutOfCalls
+        self.calls += 1
+        together = self.accepted | set(chunk)
+        fits = self.limit is None or self.limit.fits(together)
+        look = self.probe(self.sort(together) if fits else chunk)
+        if look.accepted:
+            self.accepted |= set(chunk)
+            self.open -= set(chunk)
+            if look.relevant is not None:
+                self.accepted &= look.relevant
+                self.open &= look.relevant
+        elif len(chunk) == 1:
+            self.open -= set(chunk)
+            (self.refusing if look.refused else self.healing).update(chunk)
+        return look.accepted
+
+
+def _halving_order(n: int) -> list[int]:
+    """Returns ``0..n-1`` so that every prefix divides the range about evenly.
+
+    >>> _halving_order(7)
+    [3, 1, 5, 0, 2, 4, 6]
+    """
+    order: list[int] = []
+    spans = [(0, n)]
+    for low, high in spans:  # grows while it is walked: breadth first
+        if low < high:
+            middle = (low + high) // 2
+            order.append(middle)
+            spans += [(low, middle), (middle + 1, high)]
+    return order

@@ -1,0 +1,177 @@
+"""The tap engine: marks tensors, promotes taps to outputs, builds, runs and compares.
+
+Everything public is listed here and loaded when first asked for, so that importing the package
+costs nothing.  What is not listed is private, to ``tapsect`` as well.
+
+>>> from debugtaps import InputError, measure
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from debugtaps.compare import Metrics, comparable, mape, measure, nonfinite_differs, widened
+    from debugtaps.engines.contract import Array, Engine, Feeds, Session
+    from debugtaps.engines.host import Build, Host, Noise, Sweep
+    from debugtaps.engines.registry import EngineSpec, parse_options, resolve
+    from debugtaps.errors import (
+        EngineFailure,
+        EnvironmentFailure,
+        InputError,
+        Interrupted,
+        MissingPackage,
+        ModelError,
+        OutputError,
+        ReferenceFailed,
+        SpecError,
+        TapsError,
+        UsageError,
+        WorkerError,
+    )
+    from debugtaps.feeds import InputSpec, Sample, check_sample, load_inputs
+    from debugtaps.graph import (
+        RANDOM_OPS,
+        Graph,
+        Node,
+        TensorType,
+        infer_types,
+        load_array,
+        load_graph,
+    )
+    from debugtaps.perturb import Perturbed, Plan, error_name, feed_name, mask_name
+    from debugtaps.polygraphy import load_golden, read_polygraphy
+    from debugtaps.store import (
+        as_storable,
+        dtype_from_name,
+        dtype_name,
+        read_meta,
+        read_npz,
+        write_atomic,
+        write_json_atomic,
+        write_npz,
+        write_text_atomic,
+    )
+    from debugtaps.surgery import (
+        add_constants,
+        emit,
+        extract,
+        follow,
+        implied_inputs,
+        promote,
+        save,
+        value_info,
+    )
+    from debugtaps.synthetic import parse_input_shapes, random_inputs
+    from debugtaps.tolerance import ErrorStat, Limits, Tolerance
+
+__all__ = [
+    "RANDOM_OPS",
+    "Array",
+    "Build",
+    "Engine",
+    "EngineFailure",
+    "EngineSpec",
+    "EnvironmentFailure",
+    "ErrorStat",
+    "Feeds",
+    "Graph",
+    "Host",
+    "InputError",
+    "InputSpec",
+    "Interrupted",
+    "Limits",
+    "Metrics",
+    "MissingPackage",
+    "ModelError",
+    "Node",
+    "Noise",
+    "OutputError",
+    "Perturbed",
+    "Plan",
+    "ReferenceFailed",
+    "Sample",
+    "Session",
+    "SpecError",
+    "Sweep",
+    "TapsError",
+    "TensorType",
+    "Tolerance",
+    "UsageError",
+    "WorkerError",
+    "add_constants",
+    "as_storable",
+    "check_sample",
+    "comparable",
+    "dtype_from_name",
+    "dtype_name",
+    "emit",
+    "error_name",
+    "extract",
+    "feed_name",
+    "follow",
+    "implied_inputs",
+    "infer_types",
+    "load_array",
+    "load_golden",
+    "load_graph",
+    "load_inputs",
+    "mape",
+    "mask_name",
+    "measure",
+    "nonfinite_differs",
+    "parse_input_shapes",
+    "parse_options",
+    "promote",
+    "random_inputs",
+    "read_meta",
+    "read_npz",
+    "read_polygraphy",
+    "resolve",
+    "save",
+    "value_info",
+    "widened",
+    "write_atomic",
+    "write_json_atomic",
+    "write_npz",
+    "write_text_atomic",
+]
+
+# Module -> its public names; a test compares it with the list above.
+_HOMES = {
+    "compare": "Metrics comparable mape measure nonfinite_differs widened",
+    "engines.contract": "Array Engine Feeds Session",
+    "engines.host": "Build Host Noise Sweep",
+    "engines.registry": "EngineSpec parse_options resolve",
+    "errors": (
+        "EngineFailure EnvironmentFailure InputError Interrupted MissingPackage"
+        " ModelError OutputError ReferenceFailed SpecError TapsError UsageError"
+        " WorkerError"
+    ),
+    "feeds": "InputSpec Sample check_sample load_inputs",
+    "graph": "RANDOM_OPS Graph Node TensorType infer_types load_array load_graph",
+    "perturb": "Perturbed Plan error_name feed_name mask_name",
+    "polygraphy": "load_golden read_polygraphy",
+    "store": (
+        "as_storable dtype_from_name dtype_name read_meta read_npz write_atomic"
+        " write_json_atomic write_npz write_text_atomic"
+    ),
+    "surgery": "add_constants emit extract follow implied_inputs promote save value_info",
+    "synthetic": "parse_input_shapes random_inputs",
+    "tolerance": "ErrorStat Limits Tolerance",
+}
+
+
+def __getattr__(name: str) -> Any:
+    for home, public in _HOMES.items():
+        if name in public.split():
+            import importlib
+
+            value = getattr(importlib.import_module(f"debugtaps.{home}"), name)
+            globals()[name] = value
+            return value
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,0 +1,258 @@
+"""The parent's side of an engine: a warm child process that survives what the engine does.
+
+A ``Host`` loads one engine in a child and builds models in it; a ``Build`` is one session
+there.  Whatever goes wrong in the engine comes back as ``EngineFailure`` with a kind; the next
+call finds a fresh child.  Sessions die with their child: a ``Build`` from before a restart says
+so.  Resident feeds are sent again by themselves.
+
+A host serves one caller at a time and may be handed from thread to thread.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import MappingProxyType, TracebackType
+from typing import Any, Self
+
+from debugtaps.engines.blame import died, ending, load_refused, raised, timed_out
+from debugtaps.engines.builds import Build, Noise, Sweep, checked
+from debugtaps.engines.child import Child, ChildDied, ChildLate, Reply
+from debugtaps.engines.contract import Array, Feeds
+from debugtaps.engines.registry import EngineSpec
+from debugtaps.errors import Phase, WorkerError
+
+__all__ = ["Build", "EngineSpec", "Host", "Noise", "Sweep"]
+
+NO_ARRAYS: Mapping[str, Feeds] = MappingProxyType({})
+
+
+class Host:
+    """An engine in a child process.
+
+    Args:
+        spec: The engine, from ``registry.resolve``.
+        python: The interpreter to run it under; this one when not given.
+        timeout: Seconds that loading, a build or a run may take when the call names no other.
+        cwd: The folder of the child; modules named by a spec are found there.
+
+    Attributes:
+        builds: How many builds were tried.
+        runs: How many runs were tried; a sweep of n runs counts n + 1.
+        restarts: How many children had to be replaced.
+    """
+
+    def __init__(
+        self,
+        spec: EngineSpec,
+        *,
+        python: Path | None = None,
+        timeout: float = 600.0,
+        cwd: Path | None = None,
+    ) -> None:
+        self.spec = spec
+        self.python = python
+        self.timeout = timeout
+        self.builds = 0
+        self.runs = 0
+        self.restarts = 0
+        self.generation = 0
+        self._cwd = cwd
+        self._child: Child | None = None
+        self._loaded: Mapping[str, Any] | None = None
+        self._facts: dict[str, Any] = {}
+        self._resident: dict[str, dict[str, Array]] = {}
+        self._sent: set[str] = set()
+        self.lock = threading.RLock()
+
+    def start(self) -> None:
+        """Starts the child and tells it what to load; does not wait for either.
+
+        Raises:
+            WorkerError: There is no such interpreter.
+        """
+        with self.lock:
+            if self._child is not None and self._child.alive():
+                return
+            if self._child is not None:
+                self._forget()
+                self.restarts += 1
+            self._child = Child(self.python or Path(sys.executable), self._cwd)
+            self.generation += 1
+            request = {
+                "op": "load",
+                "target": list(self.spec.target),
+                "options": dict(self.spec.options),
+            }
+            self._child.send(request, NO_ARRAYS, time.monotonic() + self.timeout)
+
+    def _forget(self) -> None:
+        self._loaded = None
+        self._sent.clear()
+        if self._child is not None:
+            self._child.close()
+            self._child = None
+
+    def _ready(self) -> Child:
+        """Returns a child that has loaded the engine."""
+        self.start()
+        assert self._child is not None
+        if self._loaded is None:
+            try:
+                reply = self._child.receive(time.monotonic() + self.timeout)
+            except ChildDied as end:
+                tail = self._child.tail()
+                raise WorkerError(
+                    f"the worker of {self.spec.spec!r} {ending(end.code)} while it loaded "
+                    f"the engine; it printed:\n{tail}"
+                ) from None
+            except ChildLate:
+                raise WorkerError(
+                    f"engine {self.spec.spec!r} did not load within {self.timeout:g} s"
+                ) from None
+            except BaseException:
+                self._child.kill()
+                raise
+            header = reply.header
+            if "error" in header or "refused" in header:
+                tail = self._child.tail()
+                self._forget()
+                raise load_refused(self.spec, self.python, header, tail)
+            self._loaded = header
+        return self._child
+
+    def ask(
+        self,
+        request: Mapping[str, Any],
+        groups: Mapping[str, Feeds] = NO_ARRAYS,
+        *,
+        phase: Phase = "run",
+        timeout: float | None = None,
+    ) -> Reply:
+        """Sends one request and returns its answer; every failure is an ``EngineFailure``."""
+        with self.lock:
+            child = self._ready()
+            limit = self.timeout if timeout is None else timeout
+            deadline = time.monotonic() + limit
+            try:
+                child.send(request, groups, deadline)
+                reply = child.receive(deadline)
+            except ChildDied as end:
+                raise died(end.code, phase, child.tail()) from None
+            except ChildLate:
+                raise timed_out(limit, phase, child.tail()) from None
+            except BaseException:
+                child.kill()  # an answer that nobody read would be taken for the next one
+                raise
+            if "error" in reply.header:
+                raise raised(reply.header["error"], phase, child.tail())
+            return reply
+
+    def build(
+        self, model: Path, taps: Sequence[str] = (), *, timeout: float | None = None
+    ) -> Build:
+        """Builds ``model`` with ``taps`` exposed.
+
+        Raises:
+            EngineFailure: The engine refused, died or was late.
+            WorkerError, MissingPackage, SpecError: It could not be loaded at all.
+        """
+        with self.lock:
+            self._ready()
+            self.builds += 1
+            request = {"op": "build", "model": str(Path(model).absolute()), "taps": list(taps)}
+            reply = self.ask(request, phase="build", timeout=timeout)
+            return Build(self, int(reply.header["session"]), taps, reply.header["has"])
+
+    def load(self, folder: Path, *, timeout: float | None = None) -> Build:
+        """Returns the session that ``Build.save`` wrote to ``folder``."""
+        request = {"op": "restore", "folder": str(Path(folder).absolute())}
+        with self.lock:
+            reply = self.ask(request, phase="build", timeout=timeout)
+            return Build(self, int(reply.header["session"]), (), reply.header["has"])
+
+    def put(self, key: str, feeds: Feeds) -> None:
+        """Keeps feeds under ``key``; they travel with the first run that uses them."""
+        with self.lock:
+            self._resident[key] = checked(feeds)
+            self._sent.discard(key)
+
+    def drop(self, key: str) -> None:
+        """Forgets the feeds of ``key``, here and in the child."""
+        with self.lock:
+            self._resident.pop(key, None)
+            if key in self._sent and self._child is not None and self._child.alive():
+                self.ask({"op": "drop", "key": key})
+            self._sent.discard(key)
+
+    def deliver(self, key: str | None) -> None:
+        """Sends resident feeds that the child does not hold yet."""
+        with self.lock:
+            if key is None or key in self._sent:
+                return
+            self.ask({"op": "put", "key": key}, {"feed": self._resident[key]})
+            self._sent.add(key)
+
+    def _fact(self, member: str) -> Mapping[str, Any]:
+        if member not in self._facts:
+            reply = self.ask({"op": "ask", "session": None, "member": member})
+            value = reply.header["value"]
+            self._facts[member] = value if isinstance(value, dict) else {}
+        facts: Mapping[str, Any] = self._facts[member]
+        return facts
+
+    def describe(self) -> Mapping[str, Any]:
+        """Returns what the engine says of itself, at least the version of its Python."""
+        with self.lock:
+            self._ready()
+            assert self._loaded is not None
+            return {"python": self._loaded["python"], **self._fact("describe")}
+
+    def knobs(self) -> Mapping[str, Any]:
+        """Returns the settings that can be turned one by one; empty when it names none."""
+        return self._fact("knobs")
+
+    def unit_roundoff(self) -> float | None:
+        """Returns u of the arithmetic the engine says it computes in, None when it is silent."""
+        with self.lock:
+            self._ready()
+            assert self._loaded is not None
+            u: float | None = self._loaded["unit_roundoff"]
+            return u
+
+    @property
+    def promotes_taps(self) -> bool:
+        """Whether the engine exposes taps itself and wants the model without them."""
+        with self.lock:
+            self._ready()
+            assert self._loaded is not None
+            return bool(self._loaded["promotes_taps"])
+
+    @property
+    def pid(self) -> int:
+        """The process id of the child."""
+        with self.lock:
+            return self._ready().pid
+
+    def alive(self, generation: int) -> bool:
+        """Returns whether the child of that generation still lives."""
+        return generation == self.generation and self._child is not None and self._child.alive()
+
+    def close(self) -> None:
+        """Ends the child."""
+        with self.lock:
+            self._forget()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()

@@ -1,0 +1,249 @@
+"""ONNX Runtime, as the engine under suspicion and, with every optimisation off, as reference.
+
+Python 3.8, numpy and onnxruntime only: the worker loads this file under any interpreter.
+Works with onnxruntime 1.16 and later.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import importlib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnxruntime as ort
+
+LEVELS = {
+    "disable": "ORT_DISABLE_ALL",
+    "none": "ORT_DISABLE_ALL",
+    "off": "ORT_DISABLE_ALL",
+    "basic": "ORT_ENABLE_BASIC",
+    "extended": "ORT_ENABLE_EXTENDED",
+    "layout": "ORT_ENABLE_LAYOUT",
+    "all": "ORT_ENABLE_ALL",
+    "0": "ORT_DISABLE_ALL",
+    "1": "ORT_ENABLE_BASIC",
+    "2": "ORT_ENABLE_EXTENDED",
+    "3": "ORT_ENABLE_LAYOUT",
+    "99": "ORT_ENABLE_ALL",
+}
+
+# ONNX type -> (name in ml_dtypes, ONNX enum, bits of one element): the types numpy lacks.
+EXOTIC = {
+    "tensor(bfloat16)": ("bfloat16", 16, 16),
+    "tensor(float8e4m3fn)": ("float8_e4m3fn", 17, 8),
+    "tensor(float8e4m3fnuz)": ("float8_e4m3fnuz", 18, 8),
+    "tensor(float8e5m2)": ("float8_e5m2", 19, 8),
+    "tensor(float8e5m2fnuz)": ("float8_e5m2fnuz", 20, 8),
+    "tensor(uint4)": ("uint4", 21, 4),
+    "tensor(int4)": ("int4", 22, 4),
+    "tensor(float4e2m1)": ("float4_e2m1fn", 23, 4),
+}
+
+
+def _listed(value: str | Sequence[str] | None) -> list[str]:
+    if value is None:
+        return []
+    parts = value.split(",") if isinstance(value, str) else value
+    return [str(part).strip() for part in parts if str(part).strip()]
+
+
+def _level(value: str | int) -> Any:
+    name = LEVELS.get(str(value).lower())
+    if name is None:
+        words = ", ".join(LEVELS)
+        raise ValueError(f"graph_optimization_level is {value!r}; it takes {words}")
+    # "layout" came with 1.22; before that its work belonged to "all".
+    levels = ort.GraphOptimizationLevel
+    return getattr(levels, name, levels.ORT_ENABLE_ALL)
+
+
+def _tagged(name: str, bits: Any) -> Any:
+    """Returns raw bits as the ml_dtypes type, or tagged with its name where that is missing."""
+    try:
+        return bits.view(np.dtype(getattr(importlib.import_module("ml_dtypes"), name)))
+    except (ImportError, AttributeError):
+        return bits.view(np.dtype([(name, bits.dtype.str)]))
+
+
+def _bits_of(value: Any, width: int) -> Any:
+    """Returns the elements of an OrtValue that numpy cannot hold, as unsigned integers."""
+    shape = tuple(value.shape())
+    count = int(np.prod(shape, dtype=np.int64))
+    size = (count * width + 7) // 8
+    raw = ctypes.string_at(value.data_ptr(), size) if size else b""
+    if width == 16:
+        return np.frombuffer(raw, np.uint16).copy().reshape(shape)
+    packed = np.frombuffer(raw, np.uint8)
+    if width == 4:  # two to a byte, the first in the low half
+        packed = np.stack([packed & 15, packed >> 4], axis=-1).reshape(-1)[:count]
+    return packed.copy().reshape(shape)
+
+
+class OrtSession:
+    """A session of ONNX Runtime."""
+
+    def __init__(self, session: Any) -> None:
+        self._session = session
+        self._inputs = {each.name: each.type for each in session.get_inputs()}
+        self._outputs = {each.name: each.type for each in session.get_outputs()}
+        # Only an OrtValue holds a type that numpy lacks, and none is made from text.
+        text = "tensor(string)" in self._inputs.values()
+        exotic = [name for name, kind in self._outputs.items() if kind in EXOTIC]
+        self._by_value = bool(exotic) and not text
+        self._plain = [name for name in self._outputs if name not in exotic]
+
+    def run(self, feeds: Mapping[str, Any]) -> dict[str, Any]:
+        """Returns every output; with inputs of text, those only whose type numpy has."""
+        known = {name: self._fed(name, feeds[name]) for name in self._inputs if name in feeds}
+        if not self._by_value:
+            found = self._session.run(self._plain, known) if self._plain else []
+            return dict(zip(self._plain, found))  # noqa: B905 - Python 3.8 has no strict
+        values = {
+            name: fed if isinstance(fed, ort.OrtValue) else ort.OrtValue.ortvalue_from_numpy(fed)
+            for name, fed in known.items()
+        }
+        found = self._session.run_with_ort_values(list(self._outputs), values)
+        pairs = zip(self._outputs, found)  # noqa: B905
+        return {name: self._array(name, value) for name, value in pairs}
+
+    def _fed(self, name: str, array: Any) -> Any:
+        kind = EXOTIC.get(self._inputs[name])
+        if kind is None:
+            return array
+        make = getattr(ort.OrtValue, "ortvalue_from_numpy_with_onnx_type", None)
+        if make is None or kind[2] == 4:
+            seen = f"onnxruntime {ort.__version__} takes no {kind[0]} from numpy"
+            raise TypeError(f"input {name!r}: {seen}; 8 and 16 bits need 1.20 or newer")
+        bits = np.ascontiguousarray(array).view(np.uint16 if kind[2] == 16 else np.uint8)
+        return make(bits.reshape(array.shape), kind[1])
+
+    def _array(self, name: str, value: Any) -> Any:
+        kind = EXOTIC.get(self._outputs[name])
+        if kind is None or not value.has_value():
+            return value.numpy() if value.is_tensor() else None
+        bits = _bits_of(value, kind[2])
+        if kind[0] == "int4":
+            bits = ((bits ^ 8).astype(np.int8) - 8).astype(np.int8)
+        return _tagged(kind[0], bits)
+
+    def close(self) -> None:
+        """Frees the session."""
+        self._session = None
+
+
+class OrtEngine:
+    """ONNX Runtime; options carry its own names.
+
+    Args:
+        providers: Execution providers in order, a list or ``A,B``; the CPU when not given.
+            One that is not there is an error: nothing falls back in silence.
+        provider_options: One mapping for each provider.
+        graph_optimization_level: disable, basic, extended, layout, all, or 0, 1, 2, 3, 99.
+        disabled_optimizers: Names of graph transformers to leave out, a list or ``A,B``.
+        intra_op_num_threads: Threads of one operator; 0 leaves it to ONNX Runtime.
+        inter_op_num_threads: Threads across operators; 0 leaves it to ONNX Runtime.
+        session_config: Session configuration entries by name.
+        **config: The same, one by one; their names hold a dot, as ``session.set_denormal_as_zero``.
+    """
+
+    def __init__(
+        self,
+        providers: str | Sequence[str] | None = None,
+        provider_options: Sequence[Mapping[str, Any]] | None = None,
+        graph_optimization_level: str | int = "all",
+        disabled_optimizers: str | Sequence[str] | None = None,
+        intra_op_num_threads: int = 0,
+        inter_op_num_threads: int = 0,
+        session_config: Mapping[str, Any] | None = None,
+        **config: Any,
+    ) -> None:
+        odd = [name for name in config if "." not in name]
+        if odd:
+            raise TypeError(f"unknown option {', '.join(map(repr, odd))}")
+        self.providers = _listed(providers) or ["CPUExecutionProvider"]
+        self.provider_options = None if provider_options is None else list(provider_options)
+        self._check_providers(ort.get_available_providers(), "this onnxruntime has")
+        self.level = _level(graph_optimization_level)
+        self.disabled = _listed(disabled_optimizers)
+        self.threads = (int(intra_op_num_threads), int(inter_op_num_threads))
+        self.config = dict(session_config or {}, **config)
+
+    def _check_providers(self, present: Sequence[str], seen: str) -> None:
+        lacking = [name for name in self.providers if name not in present]
+        if lacking:
+            raise ValueError(f"no {', '.join(lacking)}: {seen} {', '.join(present)}")
+
+    def session_options(self) -> Any:
+        """Returns the options of every session."""
+        options = ort.SessionOptions()
+        options.graph_optimization_level = self.level
+        options.intra_op_num_threads, options.inter_op_num_threads = self.threads
+        options.log_severity_level = 3
+        for key, value in self.config.items():
+            text = str(int(value)) if isinstance(value, bool) else str(value)
+            options.add_session_config_entry(key, text)
+        return options
+
+    def build(self, model: Path, taps: Sequence[str] = ()) -> OrtSession:
+        """Returns a session; taps are outputs of the model already."""
+        session = ort.InferenceSession(
+            str(model),
+            sess_options=self.session_options(),
+            providers=self.providers,
+            provider_options=self.provider_options,
+            disabled_optimizers=self.disabled or None,
+        )
+        self._check_providers(session.get_providers(), "the session fell back to")
+        return OrtSession(session)
+
+    def describe(self) -> dict[str, Any]:
+        """Returns the name, the versions and where it runs."""
+        return {
+            "name": "onnxruntime",
+            "versions": {"onnxruntime": ort.__version__, "numpy": np.__version__},
+            "device": ort.get_device(),
+            "providers": self.providers,
+        }
+
+    def knobs(self) -> dict[str, Any]:
+        """Returns the settings that can be turned one by one."""
+        return {"graph_optimization_level": ["disable", "basic", "extended", "all"]}
+
+
+class OrtReference(OrtEngine):
+    """ONNX Runtime with every optimisation off: the default reference.
+
+    Args:
+        providers: Execution providers, as for the engine.
+        intra_op_num_threads: Threads of one operator; 0 leaves it to ONNX Runtime.
+        inter_op_num_threads: Threads across operators; 0 leaves it to ONNX Runtime.
+        session_config: Session configuration entries by name.
+    """
+
+    def __init__(
+        self,
+        providers: str | Sequence[str] | None = None,
+        intra_op_num_threads: int = 0,
+        inter_op_num_threads: int = 0,
+        session_config: Mapping[str, Any] | None = None,
+    ) -> None:
+        super().__init__(
+            providers=providers,
+            graph_optimization_level="disable",
+            intra_op_num_threads=intra_op_num_threads,
+            inter_op_num_threads=inter_op_num_threads,
+            session_config=session_config,
+        )
+
+    def session_options(self) -> Any:
+        """Returns the options of every session: no optimisation, deterministic kernels."""
+        options = super().session_options()
+        options.use_deterministic_compute = True
+        return options
+
+    def knobs(self) -> dict[str, Any]:
+        """Returns nothing: the reference is not tuned."""
+        return {}

@@ -1,0 +1,525 @@
+"""The child process: loads one engine and answers its parent over two pipes.
+
+This file runs as a script under whatever interpreter the engine needs.  It is therefore Python
+3.8, and imports the standard library, numpy and the engine it is told to load, nothing else.
+The parent imports the same file for its framing, so that both ends share one definition.
+
+A message is ``<Q`` length of a JSON header, the header, then the raw bytes of the arrays that
+``header["arrays"]`` lists, in that order and in C order.  Text tensors travel in the header.
+Nothing is pickled: a pickle of numpy 2 cannot be read by numpy 1.
+
+The engine may print, fork, crash or hang.  Its standard output is joined to standard error, so
+that no text of its own can be taken for an answer.  Types that numpy lacks (bfloat16, float8,
+int4) go by name; where ``ml_dtypes`` cannot be imported an engine sees, and may return, their
+bits tagged with that name: an array of dtype ``[("bfloat16", "<u2")]``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import faulthandler
+import importlib
+import importlib.util
+import inspect
+import json
+import os
+import signal
+import struct
+import sys
+import threading
+import time
+import traceback
+from pathlib import Path
+from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
+
+NUMPY_MISSING = ""
+try:
+    import numpy as np
+except ImportError as numpy_error:  # told to the parent in the answer to "load"
+    NUMPY_MISSING = str(numpy_error) or "numpy cannot be imported"
+
+Groups = Mapping[str, Mapping[str, Any]]
+Entry = Dict[str, Any]
+Read = Callable[[memoryview], None]
+
+LENGTH = struct.Struct("<Q")
+_PLAIN_KINDS = "biufc"
+_PIECE = 1 << 20
+
+
+class NotAnArray(Exception):
+    """A value that has no place on the wire; the text says what it is."""
+
+
+# ------------------------------------------------------------------ arrays to bytes and back
+
+
+def dtype_name(dtype: Any) -> Optional[str]:
+    """Returns the wire name of a dtype, or None when it has none (text, records, objects)."""
+    if dtype.names is not None:
+        return str(dtype.names[0]) if len(dtype.names) == 1 else None
+    if dtype.kind in "SUOMmV" and dtype.type.__module__.startswith("numpy"):
+        return None
+    return str(dtype.name)
+
+
+def dtype_of(name: str, itemsize: int) -> Any:
+    """Returns the dtype called ``name``: numpy's, that of ml_dtypes, or tagged bits."""
+    with contextlib.suppress(TypeError):
+        plain = np.dtype(name)
+        if plain.kind in _PLAIN_KINDS:
+            return plain
+    try:
+        return np.dtype(getattr(importlib.import_module("ml_dtypes"), name))
+    except (ImportError, AttributeError):
+        return np.dtype([(name, "u%d" % itemsize)])
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "surrogateescape")
+    if isinstance(value, str):
+        return str(value)
+    raise NotAnArray("holds objects of type %s" % type(value).__name__)
+
+
+def pack_array(value: Any) -> Tuple[Entry, Optional[Any]]:
+    """Returns the header entry of one tensor and its bytes, None for a tensor of text."""
+    if value is None or isinstance(value, (list, tuple, dict, set)):
+        raise NotAnArray("is a %s" % type(value).__name__)
+    array = np.asarray(value)
+    shape = [int(size) for size in array.shape]
+    if array.dtype.kind in "SUO":
+        return {"text": [_text(item) for item in array.reshape(-1).tolist()], "shape": shape}, None
+    name = dtype_name(array.dtype)
+    if name is None:
+        raise NotAnArray("has the type %s" % array.dtype)
+    if array.dtype.kind in _PLAIN_KINDS and not array.dtype.isnative:
+        array = array.astype(array.dtype.newbyteorder("="))
+    flat = np.ascontiguousarray(array).reshape(-1)
+    entry = {"dtype": name, "itemsize": int(array.dtype.itemsize), "shape": shape}
+    return entry, flat.view(np.uint8)
+
+
+def pack(groups: Groups) -> Tuple[List[Entry], List[Any], List[str]]:
+    """Returns header entries, buffers and notes on what was left out."""
+    entries: List[Entry] = []
+    buffers: List[Any] = []
+    notes: List[str] = []
+    for group, arrays in groups.items():
+        for name, value in arrays.items():
+            try:
+                entry, buffer = pack_array(value)
+            except NotAnArray as error:
+                notes.append("%s %r left out: it %s, not a tensor" % (group, name, error))
+                continue
+            entry.update(group=group, name=str(name))
+            entries.append(entry)
+            if buffer is not None:
+                buffers.append(buffer)
+    return entries, buffers, notes
+
+
+def unpack(entries: Sequence[Entry], read: Read) -> Dict[str, Dict[str, Any]]:
+    """Returns the arrays of a message by group and name; ``read`` fills each buffer."""
+    groups: Dict[str, Dict[str, Any]] = {}
+    for entry in entries:
+        shape = tuple(entry["shape"])
+        if "text" in entry:
+            array = np.empty(len(entry["text"]), dtype=object)
+            array[:] = entry["text"]
+        else:
+            dtype = dtype_of(entry["dtype"], entry["itemsize"])
+            count = 1
+            for size in shape:
+                count *= size
+            raw = np.empty(count * entry["itemsize"], dtype=np.uint8)
+            read(memoryview(raw.data))
+            array = raw.view(dtype)
+        groups.setdefault(entry["group"], {})[entry["name"]] = array.reshape(shape)
+    return groups
+
+
+def encode(header: Mapping[str, Any], groups: Groups) -> List[Any]:
+    """Returns a message as the pieces to write, one after the other."""
+    entries, buffers, notes = pack(groups)
+    text = json.dumps(dict(header, arrays=entries, notes=notes)).encode("utf-8")
+    return [LENGTH.pack(len(text)) + text] + [buffer for buffer in buffers if buffer.size]
+
+
+def decode(read: Read) -> Tuple[Dict[str, Any], Dict[str, Dict[str, Any]]]:
+    """Returns the header and the arrays of the next message."""
+    head = bytearray(LENGTH.size)
+    read(memoryview(head))
+    text = bytearray(LENGTH.unpack(bytes(head))[0])
+    read(memoryview(text))
+    header = json.loads(text.decode("utf-8"))
+    return header, unpack(header.pop("arrays"), read)
+
+
+def plain(value: Any) -> Any:
+    """Returns ``value`` as JSON can hold it; what it cannot hold becomes its text."""
+    if value is None or isinstance(value, (str, bool, int, float)):
+        return value
+    if isinstance(value, Mapping):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, (set, frozenset)):
+        return sorted((plain(item) for item in value), key=str)
+    if isinstance(value, (list, tuple)):
+        return [plain(item) for item in value]
+    if isinstance(value, np.generic):
+        return plain(value.item())
+    return str(value)
+
+
+# ------------------------------------------------------------------------- loading an engine
+
+
+def _add_to_path(folder: str) -> None:
+    """Makes the neighbours of a user's file importable, behind the standard library."""
+    library = os.path.dirname(os.__file__)
+    own = (library, os.path.join(library, "lib-dynload"))
+    last = max([at for at, entry in enumerate(sys.path) if entry in own], default=-1)
+    sys.path.insert(last + 1, folder)
+
+
+def import_target(kind: str, where: str) -> Any:
+    """Returns the module of an engine: a file of ours or of a user's, or an installed module."""
+    if kind == "module":
+        _add_to_path(os.getcwd())
+        return importlib.import_module(where)
+    if kind == "file":
+        _add_to_path(os.path.dirname(os.path.abspath(where)))
+    name = "tapsect_engine_" + "".join(c if c.isalnum() else "_" for c in Path(where).stem)
+    spec = importlib.util.spec_from_file_location(name, where)
+    if spec is None or spec.loader is None:
+        raise ImportError("%s is not a Python file" % where)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def find_class(kind: str, where: str, name: str) -> Any:
+    """Returns the engine's class; raises LookupError that names what the module does hold."""
+    found = module = import_target(kind, where)
+    for part in name.split("."):
+        found = getattr(found, part, None)
+    if found is None:
+        held = [
+            each
+            for each, value in vars(module).items()
+            if inspect.isclass(value) and hasattr(value, "build")
+        ]
+        listed = ", ".join(sorted(held)) or "none"
+        raise LookupError("%s has no %r; classes with a build method: %s" % (where, name, listed))
+    return found
+
+
+def option_names(cls: Any) -> List[str]:
+    """Returns the names of the options a constructor takes; ``**name`` stands for any other."""
+    try:
+        parameters = inspect.signature(cls).parameters.values()
+    except (TypeError, ValueError):
+        return []
+    star = inspect.Parameter.VAR_KEYWORD
+    return [("**" if each.kind is star else "") + each.name for each in parameters]
+
+
+# --------------------------------------------------------------------------- noise in streams
+
+
+def factors(size: int, dtype: str, mode: str, u: float, seed: int) -> Any:
+    """Returns one pool of relative noise: a vector of factors near one."""
+    if mode == "uniform":
+        random = np.random.Generator(np.random.PCG64(seed)).random(size)
+        values = 1.0 + u * (2.0 * random - 1.0)
+    else:
+        values = np.full(size, 1.0 + u * {"plus": 1.0, "minus": -1.0, "one": 0.0}[mode])
+    return values.astype(dtype_of(dtype, 0))
+
+
+def _is_float(array: Any) -> bool:
+    if array.dtype.names is not None or array.dtype.kind in "biuSUO":
+        return False
+    return array.dtype.kind in "fc" or "float" in array.dtype.name
+
+
+class Spread:
+    """The mean square deviation of one output from its base, or where it ever changed."""
+
+    def __init__(self, base: Any) -> None:
+        self.base = np.array(base, copy=True)
+        self.kept = 0
+        self.is_float = _is_float(self.base)
+        self.total = np.zeros(self.base.shape, np.float64 if self.is_float else bool)
+
+    def add(self, value: Any) -> None:
+        """Takes one more run in, unless its shape or type is not that of the base."""
+        value = np.asarray(value)
+        if value.shape != self.base.shape or value.dtype != self.base.dtype:
+            return
+        self.kept += 1
+        if not self.is_float:
+            self.total |= np.asarray(value != self.base, dtype=bool)
+            return
+        kind = np.complex128 if self.base.dtype.kind == "c" else np.float64
+        kind = np.complex128 if self.base.dtype.kind == "c" else np.float64
+        with np.errstate(all="ignore"):
+            square = np.subtract(value, self.base, dtype=kind)
+            square = np.abs(square) ** 2 if kind is np.complex128 else square * square
+            if not np.isfinite(square.sum()):
+                gone = np.isnan(value.astype(kind)) & np.isnan(self.base.astype(kind))
+                alike = gone | (value == self.base)
+                square = np.where(np.isnan(square), np.inf, square)
+                square = np.where(alike, 0.0, square)
+            self.total += square
+
+    def result(self) -> Any:
+        """Returns the rms deviation (infinite when no run was kept) or the mask of changes."""
+        if not self.is_float:
+            return self.total
+        kind = np.float64 if self.base.dtype in (np.float64, np.complex128) else np.float32
+        if self.kept == 0:
+            return np.full(self.base.shape, np.inf, kind)
+        with np.errstate(all="ignore"):
+            return np.sqrt(self.total / self.kept).astype(kind)
+
+
+# ---------------------------------------------------------------------------------- the server
+
+
+class Server:
+    """Holds the engine, its sessions and the resident feeds; one method per request."""
+
+    def __init__(self) -> None:
+        self.engine: Any = None
+        self.sessions: Dict[int, Any] = {}
+        self.resident: Dict[str, Dict[str, Any]] = {}
+        self.next_session = 1
+
+    def load(self, header: Dict[str, Any], _: Groups) -> Tuple[Dict[str, Any], Groups]:
+        """Imports the engine and constructs it with the user's options."""
+        if NUMPY_MISSING:
+            return {"refused": "import", "package": "numpy", "text": NUMPY_MISSING}, {}
+        try:
+            cls = find_class(*header["target"])
+        except LookupError as error:
+            return {"refused": "class", "text": str(error.args[0])}, {}
+        except ImportError as error:
+            return {"refused": "import", "package": error.name or "", "text": str(error)}, {}
+        try:
+            self.engine = cls(**header["options"])
+        except ImportError as error:
+            return {"refused": "import", "package": error.name or "", "text": str(error)}, {}
+        except (TypeError, ValueError) as error:
+            traceback.print_exc()
+            text = "%s: %s" % (type(error).__name__, error)
+            return {"refused": "options", "text": text, "takes": option_names(cls)}, {}
+        u = getattr(self.engine, "unit_roundoff", None)
+        u = u() if callable(u) else u
+        return {
+            "unit_roundoff": None if u is None else float(u),
+            "promotes_taps": bool(getattr(self.engine, "promotes_taps", False)),
+            "python": sys.version.split()[0],
+        }, {}
+
+    def build(self, header: Dict[str, Any], _: Groups) -> Tuple[Dict[str, Any], Groups]:
+        """Builds a model and keeps the session."""
+        return self._keep(self.engine.build(Path(header["model"]), tuple(header["taps"])))
+
+    def restore(self, header: Dict[str, Any], _: Groups) -> Tuple[Dict[str, Any], Groups]:
+        """Makes a session from a folder that ``save`` wrote."""
+        if not hasattr(self.engine, "load"):
+            raise TypeError("this engine has no load(folder)")
+        return self._keep(self.engine.load(Path(header["folder"])))
+
+    def _keep(self, session: Any) -> Tuple[Dict[str, Any], Groups]:
+        if not callable(getattr(session, "run", None)):
+            raise TypeError("build returned a %s without run" % type(session).__name__)
+        number, self.next_session = self.next_session, self.next_session + 1
+        self.sessions[number] = session
+        optional = ("save", "fusions", "precisions")
+        return {"session": number, "has": [n for n in optional if hasattr(session, n)]}, {}
+
+    def put(self, header: Dict[str, Any], groups: Groups) -> Tuple[Dict[str, Any], Groups]:
+        """Keeps feeds under a key."""
+        self.resident[header["key"]] = dict(groups.get("feed", {}))
+        return {}, {}
+
+    def drop(self, header: Dict[str, Any], _: Groups) -> Tuple[Dict[str, Any], Groups]:
+        """Forgets the feeds of a key."""
+        self.resident.pop(header["key"], None)
+        return {}, {}
+
+    def _feeds(self, header: Dict[str, Any], groups: Groups) -> Dict[str, Any]:
+        feeds = dict(self.resident[header["resident"]]) if header["resident"] is not None else {}
+        feeds.update(groups.get("feed", {}))
+        return feeds
+
+    def _answer(self, header: Dict[str, Any], feeds: Mapping[str, Any]) -> Dict[str, Any]:
+        outputs = self.sessions[header["session"]].run(feeds)
+        if not isinstance(outputs, Mapping):
+            raise TypeError("run returned a %s, not a mapping" % type(outputs).__name__)
+        wanted = header["names"]
+        chosen = outputs if wanted is None else [name for name in wanted if name in outputs]
+        return {str(name): outputs[name] for name in chosen}
+
+    def run(self, header: Dict[str, Any], groups: Groups) -> Tuple[Dict[str, Any], Groups]:
+        """Runs a session once."""
+        return {}, {"output": self._answer(header, self._feeds(header, groups))}
+
+    def sweep(self, header: Dict[str, Any], groups: Groups) -> Tuple[Dict[str, Any], Groups]:
+        """Runs a session on ones, then on each run of factors, and keeps only the spread."""
+        feeds, pools = self._feeds(header, groups), header["pools"]
+
+        def noisy(run: Mapping[str, Any]) -> Dict[str, Any]:
+            still = ("one", 0.0, 0)
+            made = {n: factors(*pools[n], *run.get(n, still)) for n in pools}
+            return dict(feeds, **made)
+
+        spreads, notes = {}, []
+        for name, value in self._answer(header, noisy({})).items():
+            if isinstance(value, (list, tuple, dict)) or value is None:
+                notes.append("output %r left out: it is not a tensor" % name)
+            else:
+                spreads[name] = Spread(np.asarray(value))
+        for run in header["runs"]:
+            try:
+                outputs = self._answer(header, noisy(run))
+            except Exception as error:
+                notes.append("a run was dropped: %s: %s" % (type(error).__name__, error))
+                continue
+            for name in spreads.keys() & outputs.keys():
+                spreads[name].add(outputs.pop(name))
+        return {"kept": {n: s.kept for n, s in spreads.items()}, "said": notes}, {
+            "base": {n: s.base for n, s in spreads.items()},
+            "spread": {n: s.result() for n, s in spreads.items() if s.is_float},
+            "changed": {n: s.result() for n, s in spreads.items() if not s.is_float},
+        }
+
+    def ask(self, header: Dict[str, Any], _: Groups) -> Tuple[Dict[str, Any], Groups]:
+        """Answers an optional member of the engine or of a session; absent ones are null."""
+        number = header["session"]
+        holder = self.engine if number is None else self.sessions[number]
+        member = getattr(holder, header["member"], None)
+        return {"value": None if member is None else plain(member())}, {}
+
+    def save(self, header: Dict[str, Any], _: Groups) -> Tuple[Dict[str, Any], Groups]:
+        """Lets a session write itself to a folder."""
+        self.sessions[header["session"]].save(Path(header["folder"]))
+        return {}, {}
+
+    def close(self, header: Dict[str, Any], _: Groups) -> Tuple[Dict[str, Any], Groups]:
+        """Frees a session."""
+        session = self.sessions.pop(header["session"], None)
+        closer = getattr(session, "close", None)
+        if closer is not None:
+            closer()
+        return {}, {}
+
+
+OPERATIONS = ("load", "build", "restore", "put", "drop", "run", "sweep", "ask", "save", "close")
+
+
+def _tell(error: BaseException) -> Dict[str, Any]:
+    traceback.print_exception(type(error), error, error.__traceback__)
+    kinds = [base.__name__ for base in type(error).__mro__]
+    text = str(error.args[0]) if isinstance(error, KeyError) and error.args else str(error)
+    return {"error": {"type": type(error).__name__, "kinds": kinds, "text": text}}
+
+
+def answer(server: Server, header: Dict[str, Any], groups: Groups) -> List[Any]:
+    """Returns the encoded answer to one request; an exception of the engine's is an answer."""
+    try:
+        if header["op"] not in OPERATIONS:
+            raise ValueError("unknown operation %r" % header["op"])
+        reply, arrays = getattr(server, header["op"])(header, groups)
+        return encode(reply, arrays)
+    except Exception as error:
+        return encode(_tell(error), {})
+
+
+# --------------------------------------------------------------------------------- the process
+
+
+def _reader(fd: int) -> Read:
+    stream = open(fd, "rb", buffering=0, closefd=False)  # noqa: SIM115
+
+    def read(view: memoryview) -> None:
+        while len(view):
+            got = stream.readinto(view[:_PIECE])
+            if not got:
+                raise EOFError
+            view = view[got:]
+
+    return read
+
+
+def _write(fd: int, pieces: Sequence[Any]) -> None:
+    for piece in pieces:
+        view = memoryview(piece).cast("B")
+        while len(view):
+            view = view[os.write(fd, view[:_PIECE]) :]
+
+
+def _die_with(parent: int, by_signal: int) -> None:
+    """Ends this process when the parent is gone, also while the engine hangs.
+
+    The kernel's signal fires when the *thread* that started us ends, so it serves only when
+    that was the parent's main thread.
+    """
+    if by_signal and sys.platform.startswith("linux"):
+        with contextlib.suppress(Exception):
+            ctypes = importlib.import_module("ctypes")
+            ctypes.CDLL(None).prctl(1, signal.SIGKILL, 0, 0, 0)
+    else:
+
+        def watch() -> None:
+            while os.getppid() == parent:
+                time.sleep(1.0)
+            os._exit(1)
+
+        threading.Thread(target=watch, daemon=True).start()
+    if os.getppid() != parent:
+        os._exit(1)
+
+
+def _requests(fd: int) -> Iterator[Tuple[Dict[str, Any], Groups]]:
+    read = _reader(fd)
+    while True:
+        try:
+            yield decode(read)
+        except EOFError:
+            return
+
+
+def serve(request_fd: int, reply_fd: int) -> None:
+    """Answers requests until the parent asks to stop or closes its end."""
+    server = Server()
+    for header, groups in _requests(request_fd):
+        if header["op"] == "shutdown":
+            return
+        pieces = answer(server, header, groups)
+        for stream in (sys.stdout, sys.stderr):
+            with contextlib.suppress(Exception):
+                stream.flush()
+        _write(reply_fd, pieces)
+
+
+def main(request_fd: int, reply_fd: int, parent: int, by_signal: int) -> None:
+    """Runs the child; it leaves without the engine's own tear-down, which may crash."""
+    here = os.path.dirname(os.path.abspath(__file__))
+    sys.path[:] = [each for each in sys.path if os.path.abspath(each or ".") != here]
+    for fd in (request_fd, reply_fd):
+        os.set_inheritable(fd, False)  # noqa: FBT003
+    os.dup2(2, 1)
+    faulthandler.enable()
+    _die_with(parent, by_signal)
+    with contextlib.suppress(BrokenPipeError):
+        serve(request_fd, reply_fd)
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main(*(int(each) for each in sys.argv[1:5]))

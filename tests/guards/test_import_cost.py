@@ -1,0 +1,67 @@
+"""What importing the package and asking for help may load, and who may import whom."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+ENGINES = {"onnxruntime", "onnx", "openvino", "tensorrt", "torch", "ray", "sqlalchemy", "bokeh"}
+HEAVY = ENGINES | {"networkx", "numpy", "onnx_graphsurgeon", "ml_dtypes"}
+
+
+def environment() -> dict[str, str]:
+    path = os.pathsep.join(str(ROOT / source) for source in ("taps", "bisect"))
+    return {**os.environ, "PYTHONPATH": path}
+
+
+def loaded(program: str) -> set[str]:
+    script = f"import sys\n{program}\nsys.stderr.write(' '.join(sys.modules))"
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        capture_output=True,
+        text=True,
+        env=environment(),
+        check=True,
+    )
+    return set(done.stderr.split())
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        "import tapsect",
+        "import debugtaps",
+        "import debugtaps; debugtaps.TapsError",
+        "import tapsect; tapsect.Finding",
+        "from tapsect.cli import main; main(['--version'])",
+        "from tapsect.cli import main; main(['--help'])",
+        "from tapsect.cli import main; main(['bisect', '--help'])",
+    ],
+)
+def test_nothing_heavy_is_loaded(program: str) -> None:
+    assert loaded(program) & HEAVY == set()
+
+
+def test_finding_the_way_to_the_diagnosis_loads_no_engine() -> None:
+    assert loaded("import tapsect; tapsect.bisect") & (ENGINES - {"onnx"}) == set()
+
+
+def test_imports_point_down() -> None:
+    lint = shutil.which("lint-imports") or str(Path(sys.executable).with_name("lint-imports"))
+    if not Path(lint).exists():
+        pytest.skip("import-linter is not installed")
+    done = subprocess.run(
+        [lint, "--no-cache"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        env=environment(),
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr

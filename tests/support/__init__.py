@@ -1,0 +1,1 @@
+"""What tests share: models, engines, faults and the words that tests are written in."""
