@@ -20,10 +20,16 @@ from typing import Any
 
 import numpy as np
 
-from debugtaps.engines.contract import Array
-from debugtaps.engines.host import Build, Host
-from debugtaps.errors import EngineFailure, InputError, WorkerError
-from debugtaps.store import read_npz, write_npz
+from debugtaps import (
+    Array,
+    Build,
+    EngineFailure,
+    Host,
+    InputError,
+    WorkerError,
+    read_npz,
+    write_npz,
+)
 
 __all__ = ["Journal", "Outcome", "Prober"]
 
@@ -179,7 +185,9 @@ class Prober:
                 if value.dtype.kind in "OU":
                     digest.update(repr(value.tolist()).encode())
                 else:
-                    digest.update(value.view(np.uint8).data if value.size and value.ndim else value.tobytes())
+                    digest.update(
+                        value.view(np.uint8).data if value.size and value.ndim else value.tobytes()
+                    )
         return digest.hexdigest()
 
     def look(

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from debugtaps.errors import EnvironmentFailure, InputError
+from debugtaps import EnvironmentFailure, InputError
 
 if TYPE_CHECKING:
     import numpy as np

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from debugtaps.graph import Graph
+from debugtaps import Graph
 
 if TYPE_CHECKING:
     import networkx as nx

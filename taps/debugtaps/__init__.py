@@ -39,7 +39,7 @@ if TYPE_CHECKING:
         load_array,
         load_graph,
     )
-    from debugtaps.perturb import Perturbed, Plan, error_name, feed_name, mask_name
+    from debugtaps.perturbation import Perturbed, Plan, error_name, feed_name, mask_name
     from debugtaps.polygraphy import load_golden, read_polygraphy
     from debugtaps.store import (
         as_storable,
@@ -64,8 +64,11 @@ if TYPE_CHECKING:
     )
     from debugtaps.synthetic import parse_input_shapes, random_inputs
     from debugtaps.tolerance import ErrorStat, Limits, Tolerance
+    from debugtaps.widening import widen
 
 __all__ = [
+    "FLOATS",
+    "NARROW",
     "RANDOM_OPS",
     "Array",
     "Build",
@@ -122,6 +125,7 @@ __all__ = [
     "nonfinite_differs",
     "parse_input_shapes",
     "parse_options",
+    "perturb",
     "promote",
     "random_inputs",
     "read_meta",
@@ -130,6 +134,7 @@ __all__ = [
     "resolve",
     "save",
     "value_info",
+    "widen",
     "widened",
     "write_atomic",
     "write_json_atomic",
@@ -149,8 +154,8 @@ _HOMES = {
         " WorkerError"
     ),
     "feeds": "InputSpec Sample check_sample load_inputs",
-    "graph": "RANDOM_OPS Graph Node TensorType infer_types load_array load_graph",
-    "perturb": "Perturbed Plan error_name feed_name mask_name",
+    "graph": "FLOATS NARROW RANDOM_OPS Graph Node TensorType infer_types load_array load_graph",
+    "perturbation": "Perturbed Plan error_name feed_name mask_name perturb",
     "polygraphy": "load_golden read_polygraphy",
     "store": (
         "as_storable dtype_from_name dtype_name read_meta read_npz write_atomic"
@@ -159,6 +164,7 @@ _HOMES = {
     "surgery": "add_constants emit extract follow implied_inputs promote save value_info",
     "synthetic": "parse_input_shapes random_inputs",
     "tolerance": "ErrorStat Limits Tolerance",
+    "widening": "widen",
 }
 
 

@@ -145,7 +145,9 @@ class Graph:
     @cached_property
     def opset(self) -> int:
         """Returns the version of the standard domain."""
-        return max((o.version for o in self.shell.opset_import if o.domain in ("", "ai.onnx")), default=1)
+        return max(
+            (o.version for o in self.shell.opset_import if o.domain in ("", "ai.onnx")), default=1
+        )
 
     @cached_property
     def fixed(self) -> frozenset[str]:
@@ -351,9 +353,7 @@ def load_array(tensor: TensorProto, folder: Path) -> np.ndarray:
 
 def _build(path: Path, folder: Path, model: ModelProto, digest: str) -> Graph:
     graph = model.graph
-    constants: dict[str, TensorProto | NodeProto] = {
-        t.name: t for t in graph.initializer
-    }
+    constants: dict[str, TensorProto | NodeProto] = {t.name: t for t in graph.initializer}
     sparse = {s.values.name: s for s in graph.sparse_initializer}
     protos = []
     for proto in graph.node:
@@ -363,7 +363,9 @@ def _build(path: Path, folder: Path, model: ModelProto, digest: str) -> Graph:
             protos.append(proto)
     types, untensors = infer_types(model)
     inputs = {
-        v.name: _type(v.type) for v in graph.input if v.name not in constants and v.name not in sparse
+        v.name: _type(v.type)
+        for v in graph.input
+        if v.name not in constants and v.name not in sparse
     }
     known = {*inputs, *constants, *sparse, ""}
     shell = ModelProto()

@@ -133,7 +133,9 @@ def rename_reads(node: NodeProto, names: Mapping[str, str]) -> None:
         if tensor in names:
             node.input[position] = follow(tensor, names)
     for attribute in node.attribute:
-        for body in [attribute.g, *attribute.graphs] if attribute.HasField("g") else attribute.graphs:
+        for body in (
+            [attribute.g, *attribute.graphs] if attribute.HasField("g") else attribute.graphs
+        ):
             local = {v.name for v in body.input} | {t.name for t in body.initializer}
             local |= {t for inner in body.node for t in inner.output}
             visible = {k: v for k, v in names.items() if k not in local}
@@ -164,5 +166,3 @@ def checked(model: ModelProto) -> str | None:
     except Exception as error:
         return str(error).splitlines()[0] if str(error) else type(error).__name__
     return None
-
-

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from support.reducing import chain, graph
-from tapsect.reduce.candidate import (
+from tapsect.candidate import (
     Candidate,
     fed,
     looking_at,

@@ -16,6 +16,7 @@ from support.reducing import (
     reduced,
     residual,
 )
+from tapsect.candidate import without
 from tapsect.reduce import (
     TABLE,
     Candidate,
@@ -27,7 +28,6 @@ from tapsect.reduce import (
     Reducible,
     reduce,
 )
-from tapsect.reduce.candidate import without
 from tapsect.verdict import Signature, Verdict
 
 Answer = tuple[Verdict, Signature | None]

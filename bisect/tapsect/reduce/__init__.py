@@ -1,7 +1,6 @@
 """The smallest sub-model that still fails.  Pure: it knows no model, process or file.
 
 =============  ==============================================================================
-candidate      what may be kept of a graph, as index sets, and how one candidate becomes another
 problem        the noun in the middle: ``current``, ``consider(candidate)``, ``sort_key``
 passes/        one way of making a candidate smaller per file, and one ordered table
 reducer        the driver: start check, fixed point, proof of 1-minimality, fresh end check
@@ -10,7 +9,7 @@ reducer        the driver: start check, fixed point, proof of 1-minimality, fres
 
 from __future__ import annotations
 
-from tapsect.reduce.candidate import Candidate, Structure
+from tapsect.candidate import Candidate, Structure
 from tapsect.reduce.passes import TABLE, Pass
 from tapsect.reduce.problem import Check, OtherFailure, Problem, Reducible
 from tapsect.reduce.reducer import Confirm, DoesNotFail, Reduced, Stage, reduce

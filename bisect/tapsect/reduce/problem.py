@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from tapsect.reduce.candidate import Candidate, Structure, fed, why_invalid
+from tapsect.candidate import Candidate, Structure, fed, why_invalid
 from tapsect.verdict import Signature, Verdict
 
 __all__ = ["Check", "OtherFailure", "Problem", "Reducible", "SortKey", "WithinBudget"]

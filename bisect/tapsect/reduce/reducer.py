@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from tapsect.reduce.candidate import Candidate, neighbours, restrict
+from tapsect.candidate import Candidate, neighbours, restrict
 from tapsect.reduce.passes import TABLE, Pass
 from tapsect.reduce.problem import OtherFailure, Problem
 from tapsect.verdict import Signature, Verdict

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tapsect.reduce.candidate import Candidate, ordered, ways_around, without
+from tapsect.candidate import Candidate, ordered, ways_around, without
 from tapsect.reduce.problem import Reducible
 
 __all__ = ["bypass_nodes"]

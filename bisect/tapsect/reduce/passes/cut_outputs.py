@@ -8,7 +8,7 @@ Whatever only the others needed goes with them.
 
 from __future__ import annotations
 
-from tapsect.reduce.candidate import looking_at
+from tapsect.candidate import looking_at
 from tapsect.reduce.problem import Reducible
 from tapsect.search.subsets import minimal_subset
 

@@ -7,7 +7,7 @@ What they computed is fed to its readers with recorded values.
 
 from __future__ import annotations
 
-from tapsect.reduce.candidate import ordered, without
+from tapsect.candidate import ordered, without
 from tapsect.reduce.problem import Reducible
 
 __all__ = ["drop_runs"]

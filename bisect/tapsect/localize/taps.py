@@ -14,16 +14,14 @@ from pathlib import Path
 
 import numpy as np
 
-from debugtaps.engines.contract import Array
-from debugtaps.errors import EngineFailure
-from debugtaps.surgery import promote, save
-from tapsect.causal import MOST_SUSPECTS, Effect, causal_test
+from debugtaps import Array, EngineFailure, promote, save
 from tapsect.finding import Coverage, Evidence
-from tapsect.outputs import End, same_failure
+from tapsect.numbers.outputs import End, same_failure
 from tapsect.probe import Outcome, Prober
 from tapsect.progress import Progress
-from tapsect.reference import Measured, Reference, numpy_dtype
-from tapsect.replay import Classes, Judgement, Replay
+from tapsect.replay.causal import MOST_SUSPECTS, Effect, causal_test
+from tapsect.replay.reference import Measured, Reference, numpy_dtype
+from tapsect.replay.regions import Classes, Judgement, Replay
 from tapsect.search.frontier import Limit, Look, Refined, refine
 
 __all__ = ["Located", "Locator", "Suspect"]
@@ -283,7 +281,7 @@ class Locator:
 
 def classes_from(precisions: Mapping[str, str], reference: Reference) -> Classes:
     """Returns the precision of each class from what an engine says of its tensors or nodes."""
-    from tapsect.floors import PRECISIONS
+    from tapsect.numbers.floors import PRECISIONS
     from tapsect.topology import CONTRACTIONS
 
     names = {"f32": "fp32", "float32": "fp32", "f16": "fp16", "float16": "fp16",

@@ -11,15 +11,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from debugtaps.engines.contract import Array
-from debugtaps.errors import EngineFailure
-from debugtaps.perturb import Plan, perturb
-from tapsect.causal import causal_test
-from tapsect.floors import AMPLIFICATION, rms
-from tapsect.localize import Ends, Evidenced, Suspect
-from tapsect.outputs import End
-from tapsect.reference import Measured, Reference
-from tapsect.replay import Replay
+from debugtaps import Array, EngineFailure, Plan, perturb
+from tapsect.localize.taps import Ends, Evidenced, Suspect
+from tapsect.numbers.floors import AMPLIFICATION, rms
+from tapsect.numbers.outputs import End
+from tapsect.replay.causal import causal_test
+from tapsect.replay.reference import Measured, Reference
+from tapsect.replay.regions import Replay
 
 __all__ = ["Amplifier", "amplification", "amplifier", "contributors"]
 
@@ -54,7 +52,11 @@ def amplifier(reference: Reference, feeds: Mapping[str, Array], output: str) -> 
     most is split again.  Cost: about log16(edges) sessions of the reference.
     """
     nodes = sorted(reference.topology.ancestors([output]))
-    reached = {t for i in nodes for t in (*reference.graph.nodes[i].reads, *reference.graph.nodes[i].writes)}
+    reached = {
+        t
+        for i in nodes
+        for t in (*reference.graph.nodes[i].reads, *reference.graph.nodes[i].writes)
+    }
     order = sorted(
         reference.topology.noisy & reached, key=lambda t: reference.topology.position.get(t, 0)
     )
@@ -78,7 +80,9 @@ def _moves(
     groups: Sequence[Sequence[str]], output: str,
 ) -> list[float]:  # fmt: skip
     pools = {
-        t: f"{reference.graph.elem(t)}{chr(97 + n)}" for n, group in enumerate(groups) for t in group
+        t: f"{reference.graph.elem(t)}{chr(97 + n)}"
+        for n, group in enumerate(groups)
+        for t in group
     }
     plan = Plan(nodes=nodes, noisy=pools, shapes=reference.shapes(feeds), values=[output])
     made = perturb(reference.wide, plan)
@@ -108,7 +112,8 @@ def contributors(
 ) -> list[Suspect]:  # fmt: skip
     """Returns the tensors whose introduced error makes most of the difference, largest first."""
     ranked = sorted(
-        (j for j in evidence.judgements.values() if j.introduced), key=lambda j: -(j.introduced or 0)
+        (j for j in evidence.judgements.values() if j.introduced),
+        key=lambda j: -(j.introduced or 0),
     )[:_MOST_CONTRIBUTORS]
     if not ranked:
         return []

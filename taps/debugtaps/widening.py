@@ -50,7 +50,9 @@ def widen(graph: Graph) -> Graph:
 def _has_narrow(graph: Graph) -> bool:
     if any(t.elem in NARROW for t in graph.types.values()):
         return True
-    return any(isinstance(c, TensorProto) and c.data_type in NARROW for c in graph.constants.values())
+    return any(
+        isinstance(c, TensorProto) and c.data_type in NARROW for c in graph.constants.values()
+    )
 
 
 def _wide_type(kind: TensorType) -> TensorType:
@@ -109,9 +111,7 @@ def _widen_body(body: GraphProto) -> None:
             result = node.output[0]
             node.output[0] = f"{result}::narrow"
             body.node.append(node)
-            body.node.append(
-                onnx.helper.make_node("Cast", [node.output[0]], [result], to=_WIDE)
-            )
+            body.node.append(onnx.helper.make_node("Cast", [node.output[0]], [result], to=_WIDE))
         else:
             _widen_attributes(node)
             body.node.append(node)

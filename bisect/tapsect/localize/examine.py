@@ -10,19 +10,25 @@ from typing import Literal
 
 import numpy as np
 
-from debugtaps.engines.contract import Array
-from debugtaps.errors import EngineFailure
-from debugtaps.graph import TensorType
-from debugtaps.perturb import Plan, perturb
-from debugtaps.surgery import extract, follow, implied_inputs, save
-from debugtaps.tolerance import Tolerance
-from tapsect.discrete import unexplained
-from tapsect.floors import limit_for
-from tapsect.outputs import End, judge_output
+from debugtaps import (
+    Array,
+    EngineFailure,
+    Plan,
+    TensorType,
+    Tolerance,
+    extract,
+    follow,
+    implied_inputs,
+    perturb,
+    save,
+)
+from tapsect.candidate import Candidate
+from tapsect.numbers.discrete import unexplained
+from tapsect.numbers.floors import limit_for
+from tapsect.numbers.outputs import End, judge_output
 from tapsect.probe import Outcome, Prober
-from tapsect.reduce import Candidate
-from tapsect.reference import Measured, Reference, numpy_dtype
-from tapsect.replay import Classes
+from tapsect.replay.reference import Measured, Reference, numpy_dtype
+from tapsect.replay.regions import Classes
 from tapsect.topology import CONTRACTIONS
 from tapsect.verdict import Signature, Verdict
 
@@ -128,7 +134,11 @@ class Examiner:
             feeds = self.recorded.values(names, source)
         except (EngineFailure, KeyError):
             return Examined(Verdict.INVALID, None)
-        types = {n: TensorType(graph.elem(n) or 0, v.shape) for n, v in feeds.items()} if static else None
+        types = (
+            {n: TensorType(graph.elem(n) or 0, v.shape) for n, v in feeds.items()}
+            if static
+            else None
+        )
         model = extract(graph, candidate.nodes, candidate.outputs, aliases=aliases, types=types)
         path = save(model, self.folder / f"candidate-{self.looks % 2}.onnx")
         outcome = self.prober.look(path, [feeds], purpose="candidate", fresh=fresh)
@@ -170,9 +180,7 @@ class Examiner:
 
     def _u(self, candidate: Candidate) -> float:
         level = self._level(candidate)
-        return max(
-            level, *(self.reference.roundoff(name, level) for name in candidate.outputs)
-        )
+        return max(level, *(self.reference.roundoff(name, level) for name in candidate.outputs))
 
     def _ends(
         self, candidate: Candidate, answers: Mapping[str, Array], feeds: Mapping[str, Array],
@@ -194,13 +202,18 @@ class Examiner:
         return self.classes.contraction if ops & CONTRACTIONS else self.classes.rest
 
     def measure(
-        self, candidate: Candidate, feeds: Mapping[str, Array], answers: Mapping[str, Array],
+        self,
+        candidate: Candidate,
+        feeds: Mapping[str, Array],
+        answers: Mapping[str, Array],
         samples: int,
     ) -> tuple[Measured, dict[str, Array]]:
         """Returns the reference's answer with its spread, and which discrete elements noise explains."""
         reference = self.reference
         aliases = dict(candidate.bypass)
-        shapes = dict(reference.shapes(self.recorded.feeds)) | {n: v.shape for n, v in feeds.items()}
+        shapes = dict(reference.shapes(self.recorded.feeds)) | {
+            n: v.shape for n, v in feeds.items()
+        }
         shown = [follow(t, aliases) for t in candidate.outputs]
         plan = Plan(
             nodes=sorted(candidate.nodes), noisy=reference.pool_of, shapes=shapes,
@@ -222,7 +235,9 @@ class Examiner:
             if not odd:
                 return measured, {}
             shaken = reference.sweep(
-                build, made, feeds,
+                build,
+                made,
+                feeds,
                 reference.noise(made.pools, MORE_SAMPLES, factor=2.0, **levels),
             )
         finally:

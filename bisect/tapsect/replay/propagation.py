@@ -6,11 +6,10 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from debugtaps.engines.contract import Array
-from debugtaps.errors import EngineFailure
-from tapsect.floors import rms
-from tapsect.reference import Reference
-from tapsect.replay import Replay
+from debugtaps import Array, EngineFailure
+from tapsect.numbers.floors import rms
+from tapsect.replay.reference import Reference
+from tapsect.replay.regions import Replay
 
 __all__ = ["propagated"]
 

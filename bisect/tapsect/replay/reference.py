@@ -18,13 +18,29 @@ import numpy as np
 import numpy.typing as npt
 from onnx import TensorProto, helper
 
-from debugtaps.engines.host import Build, Host, Noise, Sweep
-from debugtaps.errors import EngineFailure, ReferenceFailed
-from debugtaps.graph import Graph, Node, TensorType, infer_types, load_array
-from debugtaps.perturb import Perturbed, Plan, feed_name, mask_name, perturb
-from debugtaps.surgery import extract, promote, save
-from debugtaps.widen import widen
-from tapsect.discrete import ROUNDERS, tied
+from debugtaps import (
+    Build,
+    EngineFailure,
+    Graph,
+    Host,
+    Node,
+    Noise,
+    Perturbed,
+    Plan,
+    ReferenceFailed,
+    Sweep,
+    TensorType,
+    extract,
+    feed_name,
+    infer_types,
+    load_array,
+    mask_name,
+    perturb,
+    promote,
+    save,
+    widen,
+)
+from tapsect.numbers.discrete import ROUNDERS, tied
 from tapsect.topology import CONTRACTIONS, Topology
 
 __all__ = ["Measured", "Reference", "numpy_dtype", "own_roundoff", "widen_array"]
@@ -107,10 +123,7 @@ class Reference:
         for node in graph.nodes:
             if node.op in CONTRACTIONS:
                 touched.update(node.reads, node.writes)
-        return {
-            t: f"{graph.elem(t)}{'c' if t in touched else 'r'}"
-            for t in self.topology.noisy
-        }
+        return {t: f"{graph.elem(t)}{'c' if t in touched else 'r'}" for t in self.topology.noisy}
 
     @cached_property
     def rounded(self) -> Mapping[str, Node]:
@@ -196,7 +209,9 @@ class Reference:
         self.__dict__.pop("wide", None)
         return self.graph
 
-    def _run_plain(self, graph: Graph, names: Sequence[str], feeds: Mapping[str, Array]) -> dict[str, Array]:
+    def _run_plain(
+        self, graph: Graph, names: Sequence[str], feeds: Mapping[str, Array]
+    ) -> dict[str, Array]:
         """Runs the whole model as it is and returns inner tensors; those it cannot show are left out."""
         try:
             return self._once(promote(graph, names), feeds, names)

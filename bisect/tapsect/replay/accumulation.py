@@ -14,11 +14,8 @@ import numpy as np
 import numpy.typing as npt
 from onnx import ModelProto, NodeProto, TensorProto, helper
 
-from debugtaps.engines.contract import Array
-from debugtaps.errors import EngineFailure
-from debugtaps.graph import Graph, Node
-from debugtaps.surgery import add_constants, emit, save, value_info
-from tapsect.reference import Reference, widen_array
+from debugtaps import Array, EngineFailure, Graph, Node, add_constants, emit, save, value_info
+from tapsect.replay.reference import Reference, widen_array
 
 __all__ = ["accumulation"]
 
@@ -82,6 +79,7 @@ def _absolute(graph: Graph, node: Node, fed: list[str]) -> ModelProto:
 
 def _length(graph: Graph, node: Node, values: Mapping[str, Array], result: Any) -> float:
     """Returns K, how many terms one output element adds up."""
+
     def shape(place: int) -> tuple[int, ...]:
         name = node.proto.input[place]
         if name in values:
@@ -95,7 +93,11 @@ def _length(graph: Graph, node: Node, values: Mapping[str, Array], result: Any) 
         skip = 1 if node.op == "Conv" else 0
         return float(np.prod(weights[skip:] or (1,))) / (weights[1] if not skip and weights else 1)
     if node.op in ("MatMul", "FusedMatMul", "Gemm", "Einsum", "CumSum"):
-        return float(max(first, default=1)) if node.op != "MatMul" else float(first[-1:] and first[-1] or 1)
+        return (
+            float(max(first, default=1))
+            if node.op != "MatMul"
+            else float(first[-1:] and first[-1] or 1)
+        )
     return max(1.0, float(np.prod(first or (1,))) / max(1, result.size))
 
 

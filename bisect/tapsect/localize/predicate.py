@@ -11,12 +11,11 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from debugtaps.errors import EngineFailure
-from debugtaps.graph import Graph
-from tapsect.confirm import Confirmed, confirm, grown
-from tapsect.examine import Examiner
+from debugtaps import EngineFailure, Graph
+from tapsect.candidate import Candidate
+from tapsect.localize.confirm import Confirmed, confirm, grown
+from tapsect.localize.examine import Examiner
 from tapsect.progress import Progress
-from tapsect.reduce import Candidate
 from tapsect.search.line import first_bad
 from tapsect.topology import Topology
 from tapsect.verdict import Verdict

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from debugtaps.tolerance import Tolerance
-from tapsect.discrete import differing
-from tapsect.floors import Limit, Ratios, cosine, ratios, rms
-from tapsect.reference import Measured
+from debugtaps import Tolerance
+from tapsect.numbers.discrete import differing
+from tapsect.numbers.floors import Limit, Ratios, cosine, ratios, rms
+from tapsect.replay.reference import Measured
 
 __all__ = ["End", "end_floor", "judge_output", "same_failure"]
 

@@ -8,15 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from debugtaps.engines.contract import Array
-from debugtaps.errors import InputError, ReferenceFailed
-from tapsect.discrete import unexplained
-from tapsect.floors import limit_for, rms, u_name
-from tapsect.localize import Ends
-from tapsect.outputs import End, judge_output
-from tapsect.reference import Measured, Reference, numpy_dtype, widen_array
-from tapsect.replay import Classes, Judgement, Replay
-from tapsect.subject import Subject
+from debugtaps import Array, InputError, ReferenceFailed
+from tapsect.diagnose.subject import Subject
+from tapsect.localize.taps import Ends
+from tapsect.numbers.discrete import unexplained
+from tapsect.numbers.floors import limit_for, rms, u_name
+from tapsect.numbers.outputs import End, judge_output
+from tapsect.replay.reference import Measured, numpy_dtype, widen_array
+from tapsect.replay.regions import Classes, Judgement, Replay
 
 __all__ = ["EndJudge", "Export", "Truth"]
 

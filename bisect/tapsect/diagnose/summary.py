@@ -10,12 +10,11 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 import tapsect
-from debugtaps.errors import EngineFailure
-from debugtaps.store import write_json_atomic
-from tapsect.blame import Blame
+from debugtaps import EngineFailure, write_json_atomic
 from tapsect.case import Case, Limit, write_case
-from tapsect.ends import Export
-from tapsect.explain import Amplifier
+from tapsect.diagnose.blame import Blame
+from tapsect.diagnose.ends import Export
+from tapsect.diagnose.subject import Subject
 from tapsect.finding import (
     Cost,
     Coverage,
@@ -26,10 +25,10 @@ from tapsect.finding import (
     Status,
     Step,
 )
-from tapsect.floors import PRECISIONS, u_name
-from tapsect.localize import Located, Suspect
-from tapsect.outputs import End
-from tapsect.subject import Subject
+from tapsect.localize.explain import Amplifier
+from tapsect.localize.taps import Located, Suspect
+from tapsect.numbers.floors import PRECISIONS, u_name
+from tapsect.numbers.outputs import End
 
 __all__ = ["Told", "compose"]
 
@@ -153,8 +152,10 @@ class _Composer:
         shown = blame.reduced.candidate.outputs if blame.reduced else last.writes
         tensor = next((t for t in shown if t in last.writes), (last.writes or ("",))[0])
         ratio = blame.final.score if blame.final is not None and blame.final.ends else None
-        evidence: Any = "predicate" if blame.evidence == "predicate" else (
-            "healed" if blame.tap else "isolated"
+        evidence: Any = (
+            "predicate"
+            if blame.evidence == "predicate"
+            else ("healed" if blame.tap else "isolated")
         )
         return Divergence(
             tensor, last.name, last.op, rounding_ratio=_number(ratio), evidence=evidence,
@@ -174,7 +175,7 @@ class _Composer:
 
     def _propagated(self, suspect: Suspect) -> float | None:
         """Returns what of the tensor's error came from before, over the replayed tensor."""
-        from tapsect.propagated import propagated
+        from tapsect.replay.propagation import propagated
 
         located = self.told.located
         if located is None or located.evidence is None:
@@ -350,7 +351,9 @@ def _agrees_text(told: Told, engine: str) -> str:
     if told.cause == "ill_conditioned" and told.amplified:
         end, factor = told.amplified
         share = end.error / end.scale if end.error and end.scale else 0.0
-        where = f", most of it by the rounding of {told.amplifier.tensor!r}" if told.amplifier else ""
+        where = (
+            f", most of it by the rounding of {told.amplifier.tensor!r}" if told.amplifier else ""
+        )
         return (
             f"{engine} agrees: output {end.name!r} differs by {share:.1%}, no more than rounding "
             f"moves this ill-conditioned model (amplified {factor:.0f} times{where})."
@@ -372,12 +375,16 @@ def _located_text(composer: _Composer, first: Divergence | None) -> str:
         return f"{engine} {verb}, but the place was not found: {how}."
     nodes = first.nodes or (first.node,)
     names = composer._culprits(first) or nodes
-    what = f"node {first.node!r} ({first.op_type})" if len(names) < 2 else (
-        f"{len(names)} nodes that end in {first.node!r} ({first.op_type})"
+    what = (
+        f"node {first.node!r} ({first.op_type})"
+        if len(names) < 2
+        else (f"{len(names)} nodes that end in {first.node!r} ({first.op_type})")
     )
     text = f"{engine} {verb} at {what}"
     if told.cause == "reference_suspect":
-        return f"{text}, but an independent evaluator agrees with the engine: suspect the reference."
+        return (
+            f"{text}, but an independent evaluator agrees with the engine: suspect the reference."
+        )
     if told.cause == "unsupported":
         return f"{engine} does not support {what}."
     if told.cause == "precision_limit":

@@ -8,70 +8,14 @@ grows along the graph.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-from tapsect.examine import ERRORS, Examined, Examiner, Source
-from tapsect.floors import limit_for
-from tapsect.reduce import Candidate, Confirm, DoesNotFail, Problem, Reduced, reduce
-from tapsect.reference import Reference
+from tapsect.candidate import Candidate
+from tapsect.localize.examine import ERRORS, Examined, Examiner, Source
 from tapsect.topology import Topology
-from tapsect.verdict import Signature, Verdict
+from tapsect.verdict import Verdict
 
-__all__ = ["Confirmed", "GraphStructure", "confirm", "grown", "shrink"]
-
-
-class GraphStructure:
-    """An ONNX graph as the reducer sees it.
-
-    Args:
-        reference: Knows the graph and the shapes of one sample.
-        shapes: Concrete shapes by tensor.
-    """
-
-    def __init__(self, reference: Reference, shapes: dict[str, tuple[int, ...]]) -> None:
-        self.graph = reference.graph
-        self.shapes = shapes
-        self._order = tuple(range(len(self.graph.nodes)))
-
-    def order(self) -> Sequence[int]:
-        """Returns every node once, writers before readers."""
-        return self._order
-
-    def reads(self, node: int) -> Sequence[str]:
-        """Returns the tensors a node reads."""
-        return self.graph.nodes[node].reads
-
-    def writes(self, node: int) -> Sequence[str]:
-        """Returns the tensors a node writes."""
-        return self.graph.nodes[node].writes
-
-    def producer(self, tensor: str) -> int | None:
-        """Returns the node that writes a tensor."""
-        return self.graph.producer.get(tensor)
-
-    def consumers(self, tensor: str) -> Sequence[int]:
-        """Returns the nodes that read a tensor."""
-        return self.graph.consumers.get(tensor, ())
-
-    def same_type(self, a: str, b: str) -> bool:
-        """Returns whether both tensors are known to be of one element type and shape."""
-        elem = self.graph.elem(a)
-        if elem is None or elem != self.graph.elem(b):
-            return False
-        shape = self._shape(a)
-        return shape is not None and shape == self._shape(b)
-
-    def _shape(self, tensor: str) -> tuple[int, ...] | None:
-        kind = self.graph.types.get(tensor)
-        return self.shapes.get(tensor) or (kind.static if kind is not None else None)
-
-    def is_constant(self, tensor: str) -> bool:
-        """Returns whether a tensor is an initializer or a Constant."""
-        return tensor in self.graph.constants or tensor in self.graph.sparse
-
-    def feedable(self, tensor: str) -> bool:
-        """Returns whether a value of the tensor can be recorded and fed."""
-        return tensor not in self.graph.untensors and self.graph.elem(tensor) is not None
+__all__ = ["Confirmed", "confirm", "grown"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,34 +123,3 @@ def _fits(examiner: Examiner, examined: Examined) -> bool:
     if examiner.kind in ERRORS:
         return examined.signature.kind == examiner.kind
     return examiner.kind == examined.signature.kind or examiner.kind == "discrete"
-
-
-@dataclass(slots=True)
-class _Counter:
-    fresh: int = 0
-    last: dict[Candidate, Examined] = field(default_factory=dict)
-
-
-def shrink(
-    examiner: Examiner, structure: GraphStructure, found: Confirmed, *,
-    hint: Iterable[int] = (), confirmations: Confirm = Confirm(),
-) -> Reduced | DoesNotFail:  # fmt: skip
-    """Returns the smallest part of a confirmed one that fails in the same way."""
-    if examiner.kind not in ERRORS and examiner.tolerance is None:
-        u = max(examiner.classes.contraction, examiner.classes.rest, 2.0**-24)
-        examiner.bar = max(limit_for(u).end, min(limit_for(u).norm, found.examined.score / 4))
-    counter = _Counter()
-
-    def check(candidate: Candidate) -> tuple[Verdict, Signature | None]:
-        examined = examiner.examine(candidate, found.source)
-        return examined.verdict, examined.signature
-
-    def again(candidate: Candidate) -> tuple[Verdict, Signature | None]:
-        counter.fresh += 1
-        examined = examiner.examine(candidate, found.source, fresh=counter.fresh)
-        return examined.verdict, examined.signature
-
-    problem = Problem(
-        structure, found.candidate, check, signature=found.examined.signature, recheck=again
-    )
-    return reduce(problem, hint=hint, confirm=confirmations)

@@ -17,20 +17,27 @@ from typing import Any
 
 import numpy as np
 
-from debugtaps.engines.contract import Array
-from debugtaps.engines.host import EngineSpec, Host
-from debugtaps.engines.registry import resolve
-from debugtaps.errors import InputError, SpecError
-from debugtaps.feeds import InputSpec, load_inputs
-from debugtaps.graph import Graph, load_graph
-from debugtaps.polygraphy import load_golden
-from debugtaps.surgery import promote, save
-from debugtaps.synthetic import random_inputs
-from debugtaps.tolerance import Tolerance
-from tapsect.floors import PRECISIONS, limit_for
+from debugtaps import (
+    Array,
+    EngineSpec,
+    Graph,
+    Host,
+    InputError,
+    InputSpec,
+    SpecError,
+    Tolerance,
+    load_golden,
+    load_graph,
+    load_inputs,
+    promote,
+    random_inputs,
+    resolve,
+    save,
+)
+from tapsect.numbers.floors import PRECISIONS, limit_for
 from tapsect.probe import Journal, Prober
 from tapsect.progress import Progress
-from tapsect.reference import Reference, numpy_dtype, own_roundoff
+from tapsect.replay.reference import Reference, numpy_dtype, own_roundoff
 
 __all__ = ["Judge", "Options", "Subject", "open_subject"]
 
@@ -153,9 +160,7 @@ def open_subject(options: Options, folder: Path, progress: Progress) -> Subject:
             options.tolerance.check_names(graph.outputs)
         golden = _golden(golden_file, graph, len(samples)) if golden_file else None
         largest = 65504.0 if options.precision == "fp16" else None
-        reference = Reference(
-            graph, truth, work, stated=stated, seed=options.seed, largest=largest
-        )
+        reference = Reference(graph, truth, work, stated=stated, seed=options.seed, largest=largest)
         model = options.model
         if graph.renamed:
             notes.append("several nodes bear one name: each is called by its first output")
@@ -238,9 +243,7 @@ def _golden(path: Path, graph: Graph, samples: int) -> list[dict[str, Array]]:
     return golden
 
 
-def _original(
-    options: Options, truth: Host, work: Path, stated: float | None
-) -> Reference | None:
+def _original(options: Options, truth: Host, work: Path, stated: float | None) -> Reference | None:
     if options.reference_model is None:
         return None
     graph = load_graph(options.reference_model, work)
@@ -257,7 +260,9 @@ def _load_judge(text: str) -> Judge:
     try:
         spec.loader.exec_module(module)
     except Exception as error:
-        raise InputError(f"--judge {path} cannot be loaded: {type(error).__name__}: {error}") from error
+        raise InputError(
+            f"--judge {path} cannot be loaded: {type(error).__name__}: {error}"
+        ) from error
     judge = getattr(module, name, None)
     if not callable(judge):
         raise InputError(f"--judge {path} has no function {name!r}")
@@ -284,5 +289,3 @@ def _engine_identity(options: Options, graph: Graph) -> str:
         [graph.sha256, options.engine, dict(options.engine_options), str(options.engine_python)],
         sort_keys=True, default=str,
     )  # fmt: skip
-
-

@@ -9,19 +9,17 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from debugtaps.engines.contract import Array
-from debugtaps.engines.host import Host
-from debugtaps.engines.registry import resolve
-from debugtaps.errors import EngineFailure, TapsError
-from debugtaps.surgery import save
-from tapsect.confirm import Confirmed, GraphStructure, confirm, grown, shrink
-from tapsect.examine import ERRORS, Examined, Examiner, Recorded
-from tapsect.floors import limit_for, ratios
-from tapsect.localize import Ends, Located, Suspect
-from tapsect.outputs import end_floor
-from tapsect.predicate import locate_failure
-from tapsect.reduce import Candidate, DoesNotFail, Reduced
-from tapsect.subject import Subject
+from debugtaps import Array, EngineFailure, Host, TapsError, resolve, save
+from tapsect.candidate import Candidate
+from tapsect.diagnose.shrink import GraphStructure, shrink
+from tapsect.diagnose.subject import Subject
+from tapsect.localize.confirm import Confirmed, confirm, grown
+from tapsect.localize.examine import ERRORS, Examined, Examiner, Recorded
+from tapsect.localize.predicate import locate_failure
+from tapsect.localize.taps import Ends, Located, Suspect
+from tapsect.numbers.floors import limit_for, ratios
+from tapsect.numbers.outputs import end_floor
+from tapsect.reduce import DoesNotFail, Reduced
 from tapsect.verdict import Verdict
 
 __all__ = ["Blame", "blame_error", "blame_values"]
@@ -116,7 +114,9 @@ FLAKY_REPEATS = 6
 
 
 def _kind(suspects: tuple[Suspect, ...], before: Ends) -> str:
-    kinds = [s.judgement.kind for s in suspects] or [e.kind or "" for e, _ in before.values() if e.kind]
+    kinds = [s.judgement.kind for s in suspects] or [
+        e.kind or "" for e, _ in before.values() if e.kind
+    ]
     return "accuracy" if kinds[0] == "discrete" else kinds[0]
 
 
@@ -146,7 +146,9 @@ def _confirm(
         if found is None and flaky():
             examiner.repeats = FLAKY_REPEATS
         if found is None:
-            found = confirm(examiner, grown(topology, first.judgement.region, first.tensor, ends), most=60)
+            found = confirm(
+                examiner, grown(topology, first.judgement.region, first.tensor, ends), most=60
+            )
         what = f"region of {first.tensor!r}"
     else:
         nodes = topology.ancestors(failing)
@@ -247,11 +249,11 @@ def _second_leg(subject: Subject, examiner: Examiner, blame: Blame, tell: Tell) 
 def _answers(
     subject: Subject, other: str, blame: Blame, final: Examined
 ) -> dict[str, Array] | None:
-    from tapsect.reference import widen_array
+    from tapsect.replay.reference import widen_array
 
     assert blame.reduced is not None
     reference = subject.reference
-    from debugtaps.surgery import extract
+    from debugtaps import extract
 
     candidate = blame.reduced.candidate
     model = extract(
@@ -307,7 +309,9 @@ def blame_error(subject: Subject, failure: EngineFailure, tell: Tell) -> Blame:
         nodes = () if found.node is None else (found.node,)
         cause = "engine_defect" if nodes else None
         return Blame(cause, "predicate", nodes=nodes, how=found.how)
-    tell("locate", "fails alone", f"{len(found.confirmed.candidate.nodes)} operator(s): {found.how}")
+    tell(
+        "locate", "fails alone", f"{len(found.confirmed.candidate.nodes)} operator(s): {found.how}"
+    )
     blame = Blame("engine_defect", "predicate", confirmed=found.confirmed, how=found.how)
     if found.node is not None:
         blame = replace(blame, nodes=(found.node,))
@@ -318,7 +322,9 @@ def blame_error(subject: Subject, failure: EngineFailure, tell: Tell) -> Blame:
     last = blame.final.failure if blame.final is not None else None
     text = (last or failure).message
     if failure.kind in ("build_error", "run_error") and _UNSUPPORTED.search(text):
-        blame = replace(blame, cause="unsupported", how="the engine says that it does not take this")
+        blame = replace(
+            blame, cause="unsupported", how="the engine says that it does not take this"
+        )
     return blame
 
 

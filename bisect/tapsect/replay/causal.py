@@ -14,12 +14,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from debugtaps.engines.contract import Array
-from debugtaps.errors import EngineFailure
-from debugtaps.perturb import Perturbed, Plan, error_name, mask_name, perturb
-from tapsect.floors import limit_for, ratios, rms
-from tapsect.outputs import End, end_floor
-from tapsect.reference import Measured, Reference
+from debugtaps import Array, EngineFailure, Perturbed, Plan, error_name, mask_name, perturb
+from tapsect.numbers.floors import limit_for, ratios, rms
+from tapsect.numbers.outputs import End, end_floor
+from tapsect.replay.reference import Measured, Reference
 
 __all__ = ["Effect", "causal_test"]
 
@@ -160,7 +158,9 @@ def _share(after: Array, base: Array, engine: Array) -> float:
     a, b, e = (v.astype(np.float64) for v in (after, base, engine))
     lost = ~np.isfinite(e) & np.isfinite(b) | np.isfinite(e) & ~np.isfinite(b)
     if np.any(lost):
-        return float(np.mean((~np.isfinite(a) & np.isfinite(b) | np.isfinite(a) & ~np.isfinite(b))[lost]))
+        return float(
+            np.mean((~np.isfinite(a) & np.isfinite(b) | np.isfinite(a) & ~np.isfinite(b))[lost])
+        )
     finite: npt.NDArray[Any] = np.isfinite(e) & np.isfinite(b) & np.isfinite(a)
     whole = rms(np.where(finite, e - b, 0.0))
     return rms(np.where(finite, a - b, 0.0)) / whole if whole else 0.0

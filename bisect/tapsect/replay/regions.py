@@ -14,12 +14,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from debugtaps.errors import EngineFailure
-from debugtaps.graph import RANDOM_OPS
-from debugtaps.perturb import Plan, perturb
-from tapsect.accumulate import accumulation
-from tapsect.discrete import differing, unexplained
-from tapsect.floors import (
+from debugtaps import RANDOM_OPS, EngineFailure, Plan, perturb
+from tapsect.numbers.discrete import differing, unexplained
+from tapsect.numbers.floors import (
     COARSE_STEPS,
     ZERO,
     Limit,
@@ -29,7 +26,8 @@ from tapsect.floors import (
     ratios,
     rms,
 )
-from tapsect.reference import Measured, Reference, own_roundoff
+from tapsect.replay.accumulation import accumulation
+from tapsect.replay.reference import Measured, Reference, own_roundoff
 from tapsect.topology import CONTRACTIONS, EXACT
 
 __all__ = ["Classes", "Judgement", "Replay"]
@@ -313,7 +311,9 @@ class Replay:
     def _nonfinite(
         self, e: Array, y: Array, lost: Array, dtype: str, told: dict[str, Any]
     ) -> Judgement:
-        largest = {"float16": 65504.0, "bfloat16": 3.38e38, "float32": 3.4028e38}.get(dtype, 1.7e308)
+        largest = {"float16": 65504.0, "bfloat16": 3.38e38, "float32": 3.4028e38}.get(
+            dtype, 1.7e308
+        )
         largest = min(largest, self.reference.largest or largest)
         with np.errstate(invalid="ignore"):
             over = bool(np.all(np.abs(y[lost & ~np.isfinite(e)]) >= largest * (1 - 2.0**-9)))

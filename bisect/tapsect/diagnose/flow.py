@@ -1,37 +1,33 @@
 """The decision flow of one command: from a model and an engine to a finding.
 
-    build untapped ─▶ no output fails ─▶ agrees (why, if there is a difference)
-         │ fails
-         ├─ without values ─▶ predicate search ──────────────┐
-         └─ with values ─▶ taps, observer proof, replay,     ├─▶ confirm ─▶ reduce ─▶ case
-                           causal test ──────────────────────┘
-                               │ no operator to blame
-                               └─▶ precision, conditioning, inputs, flakiness, or inconclusive
+build untapped ─▶ no output fails ─▶ agrees (why, if there is a difference)
+│ fails
+├─ without values ─▶ predicate search ──────────────┐
+└─ with values ─▶ taps, observer proof, replay,     ├─▶ confirm ─▶ reduce ─▶ case
+causal test ──────────────────────┘
+│ no operator to blame
+└─▶ precision, conditioning, inputs, flakiness, or inconclusive
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from debugtaps.engines.contract import Array
-from debugtaps.errors import EngineFailure, ReferenceFailed
-from debugtaps.tolerance import Tolerance
-from tapsect.blame import Blame, blame_error, blame_values
-from tapsect.ends import EndJudge, Truth
-from tapsect.explain import amplification, amplifier, contributors, ill_conditioned
+from debugtaps import EngineFailure, Tolerance
+from tapsect.diagnose.blame import Blame, blame_error, blame_values
+from tapsect.diagnose.ends import EndJudge, Truth
+from tapsect.diagnose.subject import Options, Source, Subject, open_subject
+from tapsect.diagnose.summary import Told, compose
 from tapsect.finding import Finding, Step
 from tapsect.folder import make_folder
-from tapsect.localize import Ends, Located, Locator
+from tapsect.localize.explain import amplification, amplifier, contributors, ill_conditioned
+from tapsect.localize.taps import Ends, Located, Locator
 from tapsect.probe import Outcome
 from tapsect.progress import Progress, Silent
-from tapsect.subject import Options, Source, Subject, open_subject
-from tapsect.summary import Told, compose
 
 __all__ = ["diagnose"]
 
@@ -119,9 +115,7 @@ class _Diagnosis:
         subject = self.subject
         subject.progress.step("untapped", "building the model as it is")
         probed = [*subject.samples, subject.samples[0]]
-        outcome = subject.prober.look(
-            subject.model, probed, purpose="untapped", details=True
-        )
+        outcome = subject.prober.look(subject.model, probed, purpose="untapped", details=True)
         self._step("build", "untapped", _outcome_text(outcome))
         self._complete()
         if outcome.failure is not None:

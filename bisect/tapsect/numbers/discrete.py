@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from debugtaps.graph import Node
+from debugtaps import Node
 
 __all__ = ["ROUNDERS", "SEARCHES", "differing", "index_explained", "tied", "unexplained"]
 

@@ -1,0 +1,17 @@
+"""One command: from a model and an engine to a finding.
+
+=======  ======================================================================================
+flow     the decisions, in order
+subject  what is diagnosed; everything that can be wrong with the user's input is found there
+ends     the truth about the outputs, and the engine's outputs judged against it
+blame    confirmed alone, reduced, checked against a second leg
+shrink   a confirmed part, handed to the reducer
+summary  sentences, records, files
+=======  ======================================================================================
+"""
+
+from __future__ import annotations
+
+from tapsect.diagnose.flow import diagnose
+
+__all__ = ["diagnose"]
