@@ -13,8 +13,8 @@ from tapsect.diagnose.subject import Subject
 from tapsect.localize.taps import Ends
 from tapsect.numbers.discrete import unexplained
 from tapsect.numbers.floors import limit_for, rms, u_name
-from tapsect.numbers.outputs import End, judge_output
-from tapsect.replay.reference import Measured, numpy_dtype, widen_array
+from tapsect.numbers.outputs import End, Measured, judge_output
+from tapsect.replay.reference import numpy_dtype, widen_array
 from tapsect.replay.regions import Classes, Judgement, Replay
 
 __all__ = ["EndJudge", "Export", "Truth"]

@@ -14,9 +14,9 @@ import numpy as np
 from debugtaps import Array, EngineFailure, Plan, perturb
 from tapsect.localize.taps import Ends, Evidenced, Suspect
 from tapsect.numbers.floors import AMPLIFICATION, rms
-from tapsect.numbers.outputs import End
+from tapsect.numbers.outputs import End, Measured
 from tapsect.replay.causal import causal_test
-from tapsect.replay.reference import Measured, Reference
+from tapsect.replay.reference import Reference
 from tapsect.replay.regions import Replay
 
 __all__ = ["Amplifier", "amplification", "amplifier", "contributors"]

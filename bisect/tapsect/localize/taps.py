@@ -16,11 +16,11 @@ import numpy as np
 
 from debugtaps import Array, EngineFailure, promote, save
 from tapsect.finding import Coverage, Evidence
-from tapsect.numbers.outputs import End, same_failure
+from tapsect.numbers.outputs import End, Measured, same_failure
 from tapsect.probe import Outcome, Prober
 from tapsect.progress import Progress
 from tapsect.replay.causal import MOST_SUSPECTS, Effect, causal_test
-from tapsect.replay.reference import Measured, Reference, numpy_dtype
+from tapsect.replay.reference import Reference, numpy_dtype
 from tapsect.replay.regions import Classes, Judgement, Replay
 from tapsect.search.frontier import Limit, Look, Refined, refine
 

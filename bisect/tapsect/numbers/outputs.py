@@ -13,11 +13,20 @@ import numpy.typing as npt
 from debugtaps import Tolerance
 from tapsect.numbers.discrete import differing
 from tapsect.numbers.floors import Limit, Ratios, cosine, ratios, rms
-from tapsect.replay.reference import Measured
 
-__all__ = ["End", "end_floor", "judge_output", "same_failure"]
+__all__ = ["End", "Measured", "end_floor", "judge_output", "same_failure"]
 
 Array = npt.NDArray[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """Values without noise, by tensor, and what noise did to them."""
+
+    base: Mapping[str, Array]
+    spread: Mapping[str, Array]
+    changed: Mapping[str, Array]
+    kept: Mapping[str, int]
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,8 +16,8 @@ import numpy.typing as npt
 
 from debugtaps import Array, EngineFailure, Perturbed, Plan, error_name, mask_name, perturb
 from tapsect.numbers.floors import limit_for, ratios, rms
-from tapsect.numbers.outputs import End, end_floor
-from tapsect.replay.reference import Measured, Reference
+from tapsect.numbers.outputs import End, Measured, end_floor
+from tapsect.replay.reference import Reference
 
 __all__ = ["Effect", "causal_test"]
 

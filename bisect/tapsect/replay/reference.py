@@ -9,7 +9,6 @@ from __future__ import annotations
 import itertools
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -41,6 +40,7 @@ from debugtaps import (
     widen,
 )
 from tapsect.numbers.discrete import ROUNDERS, tied
+from tapsect.numbers.outputs import Measured
 from tapsect.topology import CONTRACTIONS, Topology
 
 __all__ = ["Measured", "Reference", "numpy_dtype", "own_roundoff", "widen_array"]
@@ -65,16 +65,6 @@ def numpy_dtype(elem: int | None) -> np.dtype[Any] | None:
 def own_roundoff(elem: int | None) -> float:
     """Returns the unit roundoff of a storage type; 0 for one that is not a float."""
     return _OWN.get(elem or 0, 0.0)
-
-
-@dataclass(frozen=True, slots=True)
-class Measured:
-    """Values without noise, by tensor, and what noise did to them."""
-
-    base: Mapping[str, Array]
-    spread: Mapping[str, Array]
-    changed: Mapping[str, Array]
-    kept: Mapping[str, int]
 
 
 class Reference:

@@ -26,8 +26,9 @@ from tapsect.numbers.floors import (
     ratios,
     rms,
 )
+from tapsect.numbers.outputs import Measured
 from tapsect.replay.accumulation import accumulation
-from tapsect.replay.reference import Measured, Reference, own_roundoff
+from tapsect.replay.reference import Reference, own_roundoff
 from tapsect.topology import CONTRACTIONS, EXACT
 
 __all__ = ["Classes", "Judgement", "Replay"]
