@@ -1,14 +1,15 @@
-"""Models in which edges are cut, carry noise, or receive a given error.
+r"""Models in which edges are cut, carry noise, or receive a given error.
 
-One model serves a whole measurement.  Each noisy edge multiplies its tensor by a window of a
-noise *pool*, a graph input: fed with ones the model computes the plain values bit for bit, fed
-with 1 + u·r it computes what rounding at u might have done.  For a tensor ``t``::
+One model serves a whole measurement.  A noisy edge is multiplied by a *window*: part of a noise
+pool, in the tensor's shape.  Windows of ones leave the plain values, bit for bit; windows of
+1 + u·r give what rounding at u might have done.  For a tensor ``t``::
 
-    producer -> raw::t --\\
-                          >-- [× pool window] -- [+ error::t] -- [where] --> t --> consumers
-    cut:      feed::t ---/
+    producer -> raw::t --\
+                          >-- [× noise::t] -- [+ error::t] -- [where] --> t --> consumers
+    fed:      feed::t ---/
 
-Consumers, and the bodies of control-flow operators, go on reading ``t``.
+Consumers, and the bodies of control-flow operators, go on reading ``t``.  What is fed anyway is
+shaken before it is fed: that costs no operator.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-from onnx import GraphProto, ModelProto, TensorProto, ValueInfoProto, helper, numpy_helper
+from onnx import GraphProto, ModelProto, TensorProto, ValueInfoProto, helper
 
 from debugtaps.graph import Graph, TensorType
 from debugtaps.surgery import add_constants, emit, follow, rename_reads, value_info
@@ -81,14 +82,17 @@ class Plan:
 class Perturbed:
     """The model, the pools it reads (elements, dtype), and the names it feeds and shows.
 
-    ``held`` are tensors whose mask and value must be fed as well, with their shapes; those in
-    ``hidden`` are shown for that alone.
+    ``windows`` are inputs to be fed with part of a pool (pool, start, shape), ``shaken`` feeds
+    to be multiplied by one (pool, start).  ``held`` are tensors whose mask and value must be fed
+    as well, with their shapes; those in ``hidden`` are shown for that alone.
     """
 
     model: ModelProto
     pools: Mapping[str, tuple[int, str]]
     feeds: tuple[str, ...]
     shows: Mapping[str, str]
+    windows: Mapping[str, tuple[str, int, tuple[int, ...]]] = field(default_factory=dict)
+    shaken: Mapping[str, tuple[str, int]] = field(default_factory=dict)
     held: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     hidden: frozenset[str] = frozenset()
 
@@ -104,15 +108,15 @@ def perturb(graph: Graph, plan: Plan) -> Perturbed:
     model.CopyFrom(graph.shell)
     builder = _Builder(graph, plan, model.graph)
     feeds = builder.build()
-    for pool, (_, elem) in builder.pools.items():
-        model.graph.input.append(helper.make_tensor_value_info(pool, elem, [None]))
     pools = {
         name: (max(size, 1) + _SPAN, "float64" if elem == TensorProto.DOUBLE else "float32")
         for name, (size, elem) in builder.pools.items()
     }
     held = {t: plan.shapes[t] for t in builder.held}
     hidden = frozenset(held).difference(plan.raw, plan.values)
-    return Perturbed(model, pools, feeds, builder.shows, held, hidden)
+    return Perturbed(
+        model, pools, feeds, builder.shows, builder.windows, builder.shaken, held, hidden
+    )
 
 
 class _Builder:
@@ -126,8 +130,8 @@ class _Builder:
         self.added, self.replaced = frozenset(plan.added), frozenset([*plan.replaced, *self.held])
         self.pools: dict[str, tuple[int, int]] = {}
         self.shows: dict[str, str] = {}
-        self.made: set[str] = set()
-        self.windows = 0
+        self.windows: dict[str, tuple[str, int, tuple[int, ...]]] = {}
+        self.shaken: dict[str, tuple[str, int]] = {}
 
     def build(self) -> tuple[str, ...]:
         plan, graph = self.plan, self.graph
@@ -165,12 +169,13 @@ class _Builder:
         return value_info(name, TensorType(kind.elem) if kind is not None else None)
 
     def _feed(self, tensor: str) -> None:
-        staged = tensor in self.noisy or tensor in self.added or tensor in self.replaced
+        staged = tensor in self.added or tensor in self.replaced
         source = feed_name(tensor) if staged else tensor
         self.target.input.append(self._info(source, tensor))
+        if tensor in self.noisy:
+            self.shaken[source] = self._window(tensor)
         if staged:
-            self._stages(tensor, source)
-        self.made.add(tensor)
+            self._stages(tensor, source, fed=True)
 
     def _node(self, index: int) -> None:
         start = len(self.target.node)
@@ -183,11 +188,11 @@ class _Builder:
                     proto.output[position] = raw_name(tensor)
         for tensor in self.graph.nodes[index].writes:
             if self._staged(tensor) and tensor not in self.cut:
-                self._stages(tensor, raw_name(tensor))
+                self._stages(tensor, raw_name(tensor), fed=False)
 
-    def _stages(self, tensor: str, source: str) -> None:
+    def _stages(self, tensor: str, source: str, *, fed: bool) -> None:
         stages = []
-        if tensor in self.noisy:
+        if tensor in self.noisy and not fed:
             stages.append(self._noise)
         if tensor in self.added:
             stages.append(self._add)
@@ -203,34 +208,22 @@ class _Builder:
     def _op(self, op: str, inputs: Iterable[str], output: str, **attributes: object) -> None:
         self.target.node.append(helper.make_node(op, list(inputs), [output], **attributes))
 
-    def _ints(self, name: str, values: Sequence[int]) -> str:
-        self.target.initializer.append(
-            numpy_helper.from_array(np.asarray(values, dtype=np.int64), name)
-        )
-        return name
-
-    def _noise(self, tensor: str, source: str, result: str) -> None:
+    def _window(self, tensor: str) -> tuple[str, int]:
+        """Returns the pool a tensor's noise comes from and where its window begins."""
         pool = f"pool::{self.noisy[tensor]}"
         elem = self.graph.elem(tensor) or TensorProto.FLOAT
         if elem == TensorProto.DOUBLE:
             pool += "::double"
-        shape = self.plan.shapes[tensor]
-        size = int(np.prod(shape, dtype=np.int64))
+        size = int(np.prod(self.plan.shapes[tensor], dtype=np.int64))
         self.pools[pool] = (max(size, self.pools.get(pool, (0, 0))[0]), elem)
-        start = (self.windows * 7919) % _SPAN
-        self.windows += 1
-        self._slice(tensor, pool, start, start + size, f"window::{tensor}")
-        dims = self._ints(f"shape::{tensor}", shape)
-        self._op("Reshape", [f"window::{tensor}", dims], f"noise::{tensor}")
-        self._op("Mul", [source, f"noise::{tensor}"], result)
+        return pool, ((len(self.windows) + len(self.shaken)) * 7919) % _SPAN
 
-    def _slice(self, tensor: str, pool: str, start: int, end: int, window: str) -> None:
-        if self.graph.opset < 10:
-            self._op("Slice", [pool], window, starts=[start], ends=[end], axes=[0])
-            return
-        begin = self._ints(f"start::{tensor}", [start])
-        stop = self._ints(f"end::{tensor}", [end])
-        self._op("Slice", [pool, begin, stop], window)
+    def _noise(self, tensor: str, source: str, result: str) -> None:
+        pool, start = self._window(tensor)
+        noise = f"noise::{tensor}"
+        self.windows[noise] = (pool, start, self.plan.shapes[tensor])
+        self.target.input.append(self._info(noise, tensor))
+        self._op("Mul", [source, noise], result)
 
     def _add(self, tensor: str, source: str, result: str) -> None:
         self.target.input.append(self._info(error_name(tensor), tensor))

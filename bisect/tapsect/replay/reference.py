@@ -140,8 +140,10 @@ class Reference:
             fed[f"value::{tensor}"] = np.zeros(shape, dtype=dtype)
         if not fed:
             return fed
-        ones = {pool: np.ones(size, dtype=dtype) for pool, (size, dtype) in made.pools.items()}
-        plain = build.run({**given, **fed, **ones}, names=[made.shows[t] for t in made.held])
+        shown = [made.shows[t] for t in made.held]
+        plain = build.sweep(
+            {**given, **fed}, pools=made.pools, runs=[], windows=made.windows, names=shown
+        ).base
         for tensor in made.held:
             node, x = self.rounded[tensor], plain[made.shows[tensor]]
             names = node.proto.input[1:2] if node.op == "QuantizeLinear" else ()
@@ -340,7 +342,9 @@ class Reference:
         """Runs a sweep of a perturbed model and names its results by tensor."""
         given = {**self.named(made, feeds), **(extra or {})}
         given |= self._held(build, made, given)
-        result: Sweep = build.sweep(given, pools=made.pools, runs=runs)
+        result: Sweep = build.sweep(
+            given, pools=made.pools, runs=runs, windows=made.windows, shaken=made.shaken
+        )
         tensor_of = {shown: t for t, shown in made.shows.items() if t not in made.hidden}
 
         def named(values: Mapping[str, Any]) -> dict[str, Any]:

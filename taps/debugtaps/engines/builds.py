@@ -25,6 +25,8 @@ Mode = Literal["uniform", "plus", "minus", "one"]
 Noise = tuple[Mode, float, int]
 
 NO_FEEDS: Feeds = MappingProxyType({})
+NO_WINDOWS: Mapping[str, tuple[str, int, Sequence[int]]] = MappingProxyType({})
+NO_SHAKEN: Mapping[str, tuple[str, int]] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +141,8 @@ class Build:
         *,
         pools: Mapping[str, tuple[int, str]],
         runs: Sequence[Mapping[str, Noise]],
+        windows: Mapping[str, tuple[str, int, Sequence[int]]] = NO_WINDOWS,
+        shaken: Mapping[str, tuple[str, int]] = NO_SHAKEN,
         resident: str | None = None,
         names: Sequence[str] | None = None,
         timeout: float | None = None,
@@ -150,6 +154,9 @@ class Build:
             pools: The noise inputs: a vector of so many factors of that type.
             runs: For each run ``(mode, u, seed)`` by noise input; ones where it has none.
                 ``uniform`` is 1 + u·(2r - 1), ``plus`` 1 + u, ``minus`` 1 - u, ``one`` 1.
+            windows: Inputs that are fed with part of a pool: the pool, where, and the shape.
+            shaken: Feeds that are multiplied by part of a pool: the pool and where.  A pool
+                that either of them names is not fed itself.
             resident: The key of feeds that ``Host.put`` keeps.
             names: Only these outputs; all when not given.
             timeout: Seconds the whole may take.
@@ -163,6 +170,8 @@ class Build:
             names=None if names is None else list(names),
             pools={name: [size, dtype] for name, (size, dtype) in pools.items()},
             runs=[{name: list(noise) for name, noise in run.items()} for run in runs],
+            windows={name: [pool, at, list(shape)] for name, (pool, at, shape) in windows.items()},
+            shaken={name: list(place) for name, place in shaken.items()},
         )
         groups = ("base", "spread", "changed")
         base, spread, changed = (dict(reply.arrays.get(group, {})) for group in groups)

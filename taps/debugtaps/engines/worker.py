@@ -8,8 +8,8 @@ A message is ``<Q`` length of a JSON header, the header, then the raw bytes of t
 ``header["arrays"]`` lists, in that order and in C order.  Text tensors travel in the header.
 Nothing is pickled: a pickle of numpy 2 cannot be read by numpy 1.
 
-The engine may print, fork, crash or hang.  Its standard output is joined to standard error, so
-that no text of its own can be taken for an answer.  Types that numpy lacks (bfloat16, float8,
+The engine may print, fork, crash or hang.  The pipes are two of their own, not its standard
+input and output, so that no text of the engine's can be taken for an answer.  Types that numpy lacks (bfloat16, float8,
 int4) go by name; where ``ml_dtypes`` cannot be imported an engine sees, and may return, their
 bits tagged with that name: an array of dtype ``[("bfloat16", "<u2")]``.
 """
@@ -245,6 +245,14 @@ def _is_float(array: Any) -> bool:
     return array.dtype.kind in "fc" or "float" in array.dtype.name
 
 
+def window_of(pool: Any, start: int, shape: Sequence[int]) -> Any:
+    """Returns part of a pool in a tensor's shape, without copying it."""
+    size = 1
+    for length in shape:
+        size *= int(length)
+    return pool[start : start + size].reshape(tuple(shape))
+
+
 class Spread:
     """The mean square deviation of one output from its base, or where it ever changed."""
 
@@ -372,11 +380,20 @@ class Server:
     def sweep(self, header: Dict[str, Any], groups: Groups) -> Tuple[Dict[str, Any], Groups]:
         """Runs a session on ones, then on each run of factors, and keeps only the spread."""
         feeds, pools = self._feeds(header, groups), header["pools"]
+        windows, shaken = header.get("windows", {}), header.get("shaken", {})
+        inner = {window[0] for window in [*windows.values(), *shaken.values()]}
 
         def noisy(run: Mapping[str, Any]) -> Dict[str, Any]:
             still = ("one", 0.0, 0)
             made = {n: factors(*pools[n], *run.get(n, still)) for n in pools}
-            return dict(feeds, **made)
+            given = dict(feeds, **{n: v for n, v in made.items() if n not in inner})
+            for name, (pool, start, shape) in windows.items():
+                given[name] = window_of(made[pool], start, shape)
+            for name, (pool, start) in shaken.items():
+                if name in given and pool in run:
+                    value = given[name]
+                    given[name] = value * window_of(made[pool], start, value.shape)
+            return given
 
         spreads, notes = {}, []
         for name, value in self._answer(header, noisy({})).items():
@@ -513,7 +530,6 @@ def main(request_fd: int, reply_fd: int, parent: int, by_signal: int) -> None:
     sys.path[:] = [each for each in sys.path if os.path.abspath(each or ".") != here]
     for fd in (request_fd, reply_fd):
         os.set_inheritable(fd, False)  # noqa: FBT003
-    os.dup2(2, 1)
     faulthandler.enable()
     _die_with(parent, by_signal)
     with contextlib.suppress(BrokenPipeError):
