@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,7 @@ from tapsect.diagnose.ends import EndJudge, Truth
 from tapsect.diagnose.subject import Options, Source, Subject, open_subject
 from tapsect.diagnose.summary import Told, compose
 from tapsect.finding import Finding, Step
-from tapsect.folder import make_folder
+from tapsect.folder import claimed
 from tapsect.localize.explain import amplification, amplifier, contributors, ill_conditioned
 from tapsect.localize.taps import Ends, Located, Locator
 from tapsect.probe import Outcome
@@ -89,15 +90,15 @@ def diagnose(
         engine_python, reference, reference_model, precision, tolerance, judge,
         tap_memory, timeout, budget, out, seed, tuple(command),
     )  # fmt: skip
-    folder = make_folder(out or Path(f"tapsect-{Path(model).stem}"))
-    subject = open_subject(options, folder, progress or Silent())
-    finished = False
-    try:
-        finding = _Diagnosis(subject).run()
-        finished = True
-        return finding
-    finally:
-        subject.close(finished=finished)
+    with claimed(out or Path(f"tapsect-{Path(model).stem}")) as folder:
+        subject = open_subject(options, folder, progress or Silent())
+        finished = False
+        try:
+            finding = _Diagnosis(subject).run()
+            finished = True
+            return finding
+        finally:
+            subject.close(finished=finished)
 
 
 @dataclass
@@ -114,14 +115,21 @@ class _Diagnosis:
         """Returns the finding, written to the subject's folder."""
         subject = self.subject
         subject.progress.step("untapped", "building the model as it is")
-        probed = [*subject.samples, subject.samples[0]]
-        outcome = subject.prober.look(subject.model, probed, purpose="untapped", details=True)
+        with ThreadPoolExecutor(max_workers=1) as pool:
+            truth = pool.submit(self._truth)  # the reference has a worker of its own
+            try:
+                probed = [*subject.samples, subject.samples[0]]
+                outcome = subject.prober.look(
+                    subject.model, probed, purpose="untapped", details=True
+                )
+            except BaseException:
+                subject.truth.abort()
+                raise
         self._step("build", "untapped", _outcome_text(outcome))
-        self._complete()
         if outcome.failure is not None:
             self._without_values(outcome.failure)
         else:
-            self._with_values(outcome)
+            self._with_values(outcome, truth.result())
         self.told.trail = tuple(self.trail)
         self.told.seconds = time.monotonic() - self.started
         return compose(subject, self.told)
@@ -131,13 +139,14 @@ class _Diagnosis:
         self.trail.append(Step(step, decision, why, builds - self.counted))
         self.counted = builds
 
-    def _complete(self) -> None:
-        """Completes types that inference cannot tell, where a run can."""
+    def _truth(self) -> Truth:
+        """Returns what outputs should be; types that inference cannot tell come from a run."""
         subject = self.subject
         try:
             subject.graph = subject.reference.complete(subject.samples[0])
         except EngineFailure as failure:
             raise subject.reference.failed(failure) from failure
+        return Truth(subject)
 
     # -- no values: crash, hang, build error ---------------------------------------------------
 
@@ -157,9 +166,8 @@ class _Diagnosis:
 
     # -- values --------------------------------------------------------------------------------
 
-    def _with_values(self, outcome: Outcome) -> None:
+    def _with_values(self, outcome: Outcome, truth: Truth) -> None:
         subject, told = self.subject, self.told
-        truth = Truth(subject)
         judge = EndJudge(subject, truth)
         ends = [judge.judge(n, outcome.values[n]) for n in range(len(subject.samples))]
         told.ends = [[e for e, _ in sample.values()] for sample in ends]

@@ -241,6 +241,11 @@ class Host:
         """Returns whether the child of that generation still lives."""
         return generation == self.generation and self._child is not None and self._child.alive()
 
+    def abort(self) -> None:
+        """Kills the child without waiting for a call under way, which then fails."""
+        if self._child is not None:
+            self._child.kill()
+
     def close(self) -> None:
         """Ends the child."""
         with self.lock:
