@@ -1,5 +1,6 @@
 """Engines that print, hang, crash and leave: the parent survives and names what it saw."""
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -263,14 +264,29 @@ def exists(pid: int) -> bool:
     return True
 
 
-def vanishes(pid: int, seconds: float = 5.0) -> bool:
+def within(seconds: float, holds: Callable[[], bool]) -> bool:
+    """Returns whether something comes true in time."""
     end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        stat = Path(f"/proc/{pid}/stat")
-        if not exists(pid) or (stat.exists() and ") Z " in stat.read_text(encoding="utf-8")):
-            return True
+    while not holds():
+        if time.monotonic() > end:
+            return False
         time.sleep(0.02)
-    return False
+    return True
+
+
+def members(group: int) -> list[str]:
+    """Returns the living processes of a process group."""
+    found = []
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):  # it ended while we looked
+            state, _, of, *_ = stat.read_text(encoding="utf-8").rpartition(")")[2].split()
+            if int(of) == group and state != "Z":
+                found.append(stat.parent.name)
+    return found
+
+
+def vanishes(pid: int) -> bool:
+    return within(5.0, lambda: not exists(pid) or str(pid) not in members(pid))
 
 
 class TestTimeout:
@@ -296,12 +312,7 @@ class TestTimeout:
         build, pid = engine.build(MODEL), engine.pid
         with pytest.raises(EngineFailure):
             build.run({"act": np.array("orphan")}, timeout=0.6)
-        groups = [
-            stat.read_text(encoding="utf-8").rpartition(")")[2].split()
-            for stat in Path("/proc").glob("[0-9]*/stat")
-        ]
-        alive = [fields for fields in groups if int(fields[2]) == pid and fields[0] != "Z"]
-        assert alive == []
+        assert within(5.0, lambda: not members(pid))
 
     def test_also_when_the_child_does_not_even_read(self, host: HostMaker) -> None:
         engine = host()
@@ -331,6 +342,15 @@ class TestNoise:
         assert "last words é" in seen.value.tail
         assert len(seen.value.tail) < 20_000
         assert "noise on stdout" not in seen.value.tail  # that was the build's
+
+    def test_of_an_earlier_call_is_not_in_the_tail(self, host: HostMaker) -> None:
+        build = host().build(MODEL)
+        tails = []
+        for what in ("key", "error"):
+            with pytest.raises(EngineFailure) as seen:
+                build.run({"act": np.array(what)})
+            tails.append(seen.value.tail)
+        assert ["KeyError" in tail for tail in tails] == [True, False]
 
     def test_values_that_are_no_tensors_are_noted(self, host: HostMaker) -> None:
         build = host("Noisy").build(MODEL)
@@ -651,6 +671,15 @@ class TestLifetime:
         timer = threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT))
         timer.start()
         with pytest.raises(KeyboardInterrupt):
+            build.run({"act": np.array("hang")})
+        assert engine.build(MODEL).run({"x": np.ones(1)})["x"].tolist() == [1]
+
+    def test_aborting_ends_a_call_of_another_thread(self, host: HostMaker) -> None:
+        engine = host()
+        build = engine.build(MODEL)
+        timer = threading.Timer(0.3, engine.abort)
+        timer.start()
+        with pytest.raises(EngineFailure, match="SIGKILL"):
             build.run({"act": np.array("hang")})
         assert engine.build(MODEL).run({"x": np.ones(1)})["x"].tolist() == [1]
 

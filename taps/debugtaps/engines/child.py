@@ -195,6 +195,16 @@ class Child:
         lines = self._log.read().decode("utf-8", "replace").splitlines()
         return "\n".join(lines[-_TAIL_LINES:])
 
+    def end(self) -> None:
+        """Ends the child from another thread than the one that waits for it.
+
+        The pipes stay open: their numbers could be given to others under the one that waits,
+        which sees the end of the child, closes them and raises ``ChildDied``.
+        """
+        if self._process.returncode is None:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+
     def kill(self) -> None:
         """Ends the child and everything it started; harmless when it is gone."""
         with contextlib.suppress(ProcessLookupError, PermissionError):

@@ -204,6 +204,15 @@ class Host:
         facts: Mapping[str, Any] = self._facts[member]
         return facts
 
+    def ready(self) -> None:
+        """Waits until the engine is loaded.
+
+        Raises:
+            WorkerError, MissingPackage, SpecError: It cannot be.
+        """
+        with self.lock:
+            self._ready()
+
     def describe(self) -> Mapping[str, Any]:
         """Returns what the engine says of itself, at least the version of its Python."""
         with self.lock:
@@ -243,8 +252,9 @@ class Host:
 
     def abort(self) -> None:
         """Kills the child without waiting for a call under way, which then fails."""
-        if self._child is not None:
-            self._child.kill()
+        child = self._child
+        if child is not None:
+            child.end()
 
     def close(self) -> None:
         """Ends the child."""

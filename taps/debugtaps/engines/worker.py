@@ -8,10 +8,10 @@ A message is ``<Q`` length of a JSON header, the header, then the raw bytes of t
 ``header["arrays"]`` lists, in that order and in C order.  Text tensors travel in the header.
 Nothing is pickled: a pickle of numpy 2 cannot be read by numpy 1.
 
-The engine may print, fork, crash or hang.  The pipes are two of their own, not its standard
-input and output, so that no text of the engine's can be taken for an answer.  Types that numpy lacks (bfloat16, float8,
-int4) go by name; where ``ml_dtypes`` cannot be imported an engine sees, and may return, their
-bits tagged with that name: an array of dtype ``[("bfloat16", "<u2")]``.
+The engine may print, fork, crash or hang.  The two pipes are none of its standard streams, so
+that no text of the engine's can be taken for an answer.  Types that numpy lacks (bfloat16,
+float8, int4) go by name; where ``ml_dtypes`` cannot be imported an engine sees, and may return,
+their bits tagged with that name: an array of dtype ``[("bfloat16", "<u2")]``.
 """
 
 from __future__ import annotations
