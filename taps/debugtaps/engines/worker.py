@@ -392,7 +392,8 @@ class Server:
             for name, (pool, start) in shaken.items():
                 if name in given and pool in run:
                     value = given[name]
-                    given[name] = value * window_of(made[pool], start, value.shape)
+                    # A product of arrays without axes is a scalar, which no engine takes.
+                    given[name] = np.asarray(value * window_of(made[pool], start, value.shape))
             return given
 
         spreads, notes = {}, []
