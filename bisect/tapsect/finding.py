@@ -163,6 +163,7 @@ class Finding:
     cost: Cost = Cost()
     trail: tuple[Step, ...] = ()
     notes: tuple[str, ...] = ()
+    said: str = ""
     environment: Mapping[str, Any] = field(default_factory=dict)
 
     @property

@@ -1,21 +1,47 @@
-"""The folder a diagnosis writes to: its own, an empty or a new one, never somebody else's."""
+"""The folder a diagnosis writes to: its own, an empty or a new one, never somebody else's.
+
+One diagnosis at a time holds it, by a lock on a file that goes with the process, so that nothing
+stale keeps the next one out.
+"""
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from debugtaps import OutputError
+from debugtaps import EnvironmentFailure, OutputError
 
-__all__ = ["CASE", "ERROR_LOG", "JOURNAL", "MARKDOWN", "RESULT", "check_folder", "make_folder"]
+__all__ = [
+    "CASE",
+    "ERROR_LOG",
+    "JOURNAL",
+    "MARKDOWN",
+    "PROBES",
+    "RESULT",
+    "WORK",
+    "check_folder",
+    "claimed",
+    "clear_results",
+    "make_folder",
+    "room",
+]
 
 JOURNAL = "journal.jsonl"
 RESULT = "result.json"
 MARKDOWN = "report.md"
 CASE = "case"
 ERROR_LOG = "error.log"
+WORK = ".work"
+PROBES = ".probes"
+LOCK = ".lock"
 
-_OURS = frozenset({JOURNAL, RESULT, MARKDOWN, CASE, ERROR_LOG})
+_OURS = frozenset({JOURNAL, RESULT, MARKDOWN, CASE, ERROR_LOG, WORK, PROBES, LOCK})
+_FULL = frozenset({errno.ENOSPC, errno.EFBIG, errno.EDQUOT})
 
 
 def check_folder(folder: Path) -> None:
@@ -37,12 +63,22 @@ def check_folder(folder: Path) -> None:
         raise OutputError(f"{nearest} cannot be written; choose another --out.")
     if folder.exists():
         held = sorted(entry.name for entry in folder.iterdir())
-        if held and JOURNAL not in held and not _OURS.issuperset(held):
-            other = next(name for name in held if name not in _OURS)
+        other = next((name for name in held if name not in _OURS), None)
+        if other is not None and not _is_journal(folder / JOURNAL):
             raise OutputError(
                 f"{folder} holds '{other}' and no journal of tapsect;"
                 " choose an empty or a new folder with --out."
             )
+
+
+def _is_journal(path: Path) -> bool:
+    """Returns whether a file is a journal, or one whose first line was never finished."""
+    try:
+        with path.open("rb") as file:
+            head = file.read(64)
+    except OSError:
+        return False
+    return not head or b'"entry": "begin"' in head
 
 
 def make_folder(folder: Path) -> Path:
@@ -59,3 +95,92 @@ def make_folder(folder: Path) -> Path:
             f"{folder} cannot be made ({error.strerror or error}); choose another --out."
         ) from None
     return folder
+
+
+@contextmanager
+def claimed(folder: Path) -> Iterator[Path]:
+    """Gives the folder, made if it was missing, for one diagnosis alone.
+
+    Folders that were made for it and stay empty are removed again.
+
+    Raises:
+        OutputError: As `make_folder`, or another diagnosis is writing there.
+        EnvironmentFailure: The disk is full.
+    """
+    made = [each for each in (folder, *folder.parents) if not each.exists()]
+    try:
+        make_folder(folder)
+        with room(folder), _locked(folder / LOCK):
+            yield folder
+    finally:
+        for each in made:
+            with suppress(OSError):
+                each.rmdir()
+
+
+def clear_results(folder: Path) -> None:
+    """Removes what an earlier diagnosis answered, so that nothing of it stands beside a new one."""
+    for name in (RESULT, MARKDOWN, ERROR_LOG):
+        (folder / name).unlink(missing_ok=True)
+    shutil.rmtree(folder / CASE, ignore_errors=True)
+
+
+@contextmanager
+def room(folder: Path) -> Iterator[None]:
+    """Turns a full disk under ``folder`` into one sentence.
+
+    Raises:
+        EnvironmentFailure: A write failed because there was no room for it.
+    """
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in _FULL:
+            raise
+        raise EnvironmentFailure(
+            f"{folder} has no room for the results ({error.strerror}); free some, or choose"
+            " another --out."
+        ) from error
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    """Holds the lock of a folder; its file goes away with it."""
+    handle = _hold(path)
+    try:
+        yield
+    finally:
+        path.unlink(missing_ok=True)
+        os.close(handle)
+
+
+def _hold(path: Path) -> int:
+    while True:
+        try:
+            handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+        except OSError as error:
+            if error.errno in _FULL:
+                raise
+            raise OutputError(
+                f"{path.parent} cannot be written ({error.strerror}); choose another --out."
+            ) from None
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(handle)
+            raise OutputError(
+                f"{path.parent} is being written by another tapsect; wait for it, or choose"
+                " another --out."
+            ) from None
+        except OSError:  # a file system without locks: one user must see to it himself
+            return handle
+        if _same(handle, path):
+            return handle
+        os.close(handle)  # its holder removed it between our two calls
+
+
+def _same(handle: int, path: Path) -> bool:
+    try:
+        return os.path.samestat(os.fstat(handle), path.stat())
+    except FileNotFoundError:
+        return False

@@ -61,6 +61,11 @@ class Journal:
     Args:
         folder: The folder of the diagnosis.
         identity: What the diagnosis is about; a journal of another one is begun anew.
+
+    Attributes:
+        known: The probes that are written down, by key.
+        resumed: Whether an unfinished diagnosis of the same identity is continued.
+        replaced: Whether the journal of another diagnosis stood there.
     """
 
     def __init__(self, folder: Path, identity: str) -> None:
@@ -68,26 +73,32 @@ class Journal:
         self.values = folder / ".probes"
         self.values.mkdir(parents=True, exist_ok=True)
         self.known: dict[str, dict[str, Any]] = {}
+        self.replaced = False
         self.resumed = self._read(identity)
         if not self.resumed:
+            self.known.clear()  # those of a finished one prove nothing about this one
             shutil.rmtree(self.values, ignore_errors=True)
             self.values.mkdir(parents=True, exist_ok=True)
             self.file.write_bytes(b"")
             self.append({"entry": "begin", "identity": identity})
 
     def _read(self, identity: str) -> bool:
+        whole = 0
         with suppress(OSError):
-            for line in self.file.read_bytes().splitlines():
+            for line in self.file.read_bytes().splitlines(keepends=True):
                 try:
                     entry = json.loads(line)
                 except ValueError:
                     break  # the line being written when the process died
+                whole += len(line)
                 if entry.get("entry") == "end":
                     return False
                 if entry.get("entry") == "begin" and entry.get("identity") != identity:
+                    self.replaced = True
                     return False
                 if entry.get("entry") == "probe":
                     self.known[entry["key"]] = entry
+            os.truncate(self.file, whole)  # what is appended must not join a torn line
             return bool(self.known)
         return False
 

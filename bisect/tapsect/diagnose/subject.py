@@ -6,66 +6,34 @@ Everything that can be wrong with what the user gave is found here, before any w
 from __future__ import annotations
 
 import hashlib
-import importlib.util
 import json
 import shutil
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from debugtaps import (
-    Array,
-    EngineSpec,
-    Graph,
-    Host,
-    InputError,
-    InputSpec,
-    SpecError,
-    Tolerance,
-    load_golden,
-    load_graph,
-    load_inputs,
-    promote,
-    random_inputs,
-    resolve,
-    save,
+from debugtaps import Array, EngineSpec, Graph, Host, SpecError, load_graph, promote, resolve, save
+from tapsect.diagnose.given import (
+    Given,
+    Judge,
+    Options,
+    Source,
+    golden_values,
+    load_judge,
+    read_samples,
+    stated_roundoff,
+    truth_of,
 )
-from tapsect.numbers.floors import PRECISIONS, limit_for
+from tapsect.folder import WORK, clear_results
+from tapsect.numbers.floors import limit_for
 from tapsect.probe import Journal, Prober
 from tapsect.progress import Progress
-from tapsect.replay.reference import Reference, numpy_dtype, own_roundoff
+from tapsect.replay.reference import Reference, own_roundoff
 
-__all__ = ["Judge", "Options", "Subject", "open_subject"]
-
-Judge = Callable[[Mapping[str, Array], Mapping[str, Array]], Any]
-Source = str | Path | Mapping[str, Array]
-
-
-@dataclass(frozen=True, slots=True)
-class Options:
-    """What the user asked for; see ``tapsect bisect --help``."""
-
-    model: Path
-    inputs: Sequence[Source] = ()
-    input_shapes: Mapping[str, Sequence[int]] | None = None
-    engine: str = "ort"
-    engine_options: Mapping[str, Any] = field(default_factory=dict)
-    engine_python: Path | None = None
-    reference: str | Path | None = None
-    reference_model: Path | None = None
-    precision: str | None = None
-    tolerance: Tolerance | None = None
-    judge: str | None = None
-    tap_memory: int = 1 << 30
-    timeout: float = 600.0
-    budget: float = 120.0
-    out: Path | None = None
-    seed: int = 0
-    command: Sequence[str] = ()
+__all__ = ["Judge", "Options", "Source", "Subject", "open_subject"]
 
 
 @dataclass
@@ -125,149 +93,99 @@ class Subject:
         return limit_for(self.roundoff).end
 
     def close(self, *, finished: bool) -> None:
-        """Ends workers and removes what nobody needs after a finished diagnosis."""
+        """Ends workers and removes what nobody needs any more."""
         with suppress(Exception):
             self.reference.close()
         self.engine.close()
         self.truth.close()
+        shutil.rmtree(self.work, ignore_errors=True)
         self.journal.close(finished=finished)
-        if finished:
-            shutil.rmtree(self.work, ignore_errors=True)
 
 
 def open_subject(options: Options, folder: Path, progress: Progress) -> Subject:
-    """Returns everything a diagnosis needs; its workers are starting.
+    """Returns everything a diagnosis needs; its workers are running.
+
+    Nothing is written to ``folder`` that stays before all that was given is known to be usable.
 
     Raises:
         UsageError: Something the user gave cannot be used; the message names it and the mend.
+        EnvironmentFailure: A worker cannot be started, or cannot load its engine.
     """
-    stated = _stated(options.precision)
+    stated = stated_roundoff(options.precision)
     engine_spec = resolve(options.engine, options.engine_options)
-    golden_file, truth_spec = _truth(options.reference)
+    golden_file, truth_spec = truth_of(options.reference)
     if options.engine_python is not None and not options.engine_python.exists():
         raise SpecError(f"--engine-python {options.engine_python}: no such file; name a Python")
-    judge = _load_judge(options.judge) if options.judge else None
+    judge = load_judge(options.judge) if options.judge else None
     engine = Host(engine_spec, python=options.engine_python, timeout=options.timeout)
     truth = Host(truth_spec, timeout=max(options.timeout, 600.0))
+    work = folder / WORK
+    with _undone(engine, truth, work):
+        graph = load_graph(options.model, work)
+        given = read_samples(options, graph)
+        graph = graph.feeding(n for s in given.samples for n in s)
+        if options.tolerance is not None:
+            options.tolerance.check_names(graph.outputs)
+        golden = golden_values(golden_file, graph, len(given.samples)) if golden_file else None
+        reference = _reference(options, options.model, graph, truth, work, stated)
+        original = None
+        if options.reference_model is not None:
+            kept = load_graph(options.reference_model, work)
+            original = _reference(options, options.reference_model, kept, truth, work, stated)
+        for host in (engine, truth):
+            host.ready()  # an engine that cannot be loaded is found before anything is kept
+        journal = _journal(folder, _identity(options, graph, given.samples), given, progress)
+        model = _first_model(options, graph, given, work)
+        prober = Prober(engine, journal, _engine_identity(options, graph), options.timeout)
+        return Subject(
+            options, graph, given.samples, given.origins, golden, original, judge, engine, truth,
+            reference, prober, journal, stated, folder, work, given.notes,
+            (engine_spec, truth_spec), progress, model,
+        )  # fmt: skip
+
+
+@contextmanager
+def _undone(engine: Host, truth: Host, work: Path) -> Iterator[None]:
+    """Starts both workers; after an error nothing of them and of the working folder is left."""
+    shutil.rmtree(work, ignore_errors=True)
     try:
         engine.start()
         truth.start()
-        work = folder / ".work"
-        graph = load_graph(options.model, work)
-        samples, origins, notes = _samples(options, graph)
-        graph = graph.feeding(n for s in samples for n in s)
-        if options.tolerance is not None:
-            options.tolerance.check_names(graph.outputs)
-        golden = _golden(golden_file, graph, len(samples)) if golden_file else None
-        largest = 65504.0 if options.precision == "fp16" else None
-        reference = Reference(graph, truth, work, stated=stated, seed=options.seed, largest=largest)
-        model = options.model
-        if graph.renamed:
-            notes.append("several nodes bear one name: each is called by its first output")
-            model = save(promote(graph, ()), work / "renamed.onnx")
-        original = _original(options, truth, work, stated)
-        identity = _identity(options, graph, samples)
-        journal = Journal(folder, identity)
-        if journal.resumed:
-            notes.append(f"continued: {len(journal.known)} probes were known from an earlier run")
-        prober = Prober(engine, journal, _engine_identity(options, graph), options.timeout)
-        return Subject(
-            options, graph, samples, origins, golden, original, judge, engine, truth, reference,
-            prober, journal, stated, folder, work, notes, (engine_spec, truth_spec), progress, model,
-        )  # fmt: skip
+        yield
     except BaseException:
         engine.close()
         truth.close()
-        shutil.rmtree(folder / ".work", ignore_errors=True)
+        shutil.rmtree(work, ignore_errors=True)
         raise
 
 
-def _stated(precision: str | None) -> float | None:
-    if precision is None:
-        return None
-    if precision not in PRECISIONS:
-        raise SpecError(
-            f"--precision {precision!r} is not known; expected one of {', '.join(PRECISIONS)}"
-        )
-    return PRECISIONS[precision]
+def _reference(
+    options: Options, path: Path, graph: Graph, truth: Host, work: Path, stated: float | None
+) -> Reference:
+    largest = 65504.0 if options.precision == "fp16" and path == options.model else None
+    return Reference(graph, truth, work, stated=stated, seed=options.seed, largest=largest)
 
 
-def _truth(reference: str | Path | None) -> tuple[Path | None, EngineSpec]:
-    if reference is None:
-        return None, resolve("ort-reference", {})
-    text = str(reference)
-    if text.endswith((".npz", ".json")):
-        if not Path(text).is_file():
-            raise InputError(f"--reference {text}: no such file; expected golden values")
-        return Path(text), resolve("ort-reference", {})
-    return None, resolve(text, {})
+def _journal(folder: Path, identity: str, given: Given, progress: Progress) -> Journal:
+    clear_results(folder)
+    journal = Journal(folder, identity)
+    if journal.resumed:
+        said = f"{len(journal.known)} probes are known from an earlier run"
+        given.notes.append(f"continued: {said}")
+        progress.step("continued", said)
+    elif journal.replaced:
+        said = "the folder held another diagnosis, which was begun anew"
+        given.notes.append(said)
+        progress.step("begun anew", said)
+    return journal
 
 
-def _samples(
-    options: Options, graph: Graph
-) -> tuple[list[Mapping[str, Array]], list[str], list[str]]:
-    specs = [_spec(n, t.elem, t.shape) for n, t in graph.inputs.items()]
-    specs += [_spec(n, t.elem, t.shape, optional=True) for n, t in graph.overridable.items()]
-    if options.inputs:
-        found = load_inputs(options.inputs, specs)
-        if not found:
-            raise InputError("the inputs hold no sample; give at least one")
-        return [s.feeds for s in found], [s.origin for s in found], []
-    sample, warnings = random_inputs(specs, options.input_shapes, seed=options.seed)
-    return [sample.feeds], [sample.origin], [f"inputs are {sample.origin}", *warnings]
-
-
-def _spec(
-    name: str, elem: int, shape: tuple[int | str | None, ...] | None, *, optional: bool = False
-) -> InputSpec:
-    dtype = numpy_dtype(elem)
-    if dtype is None:
-        return InputSpec(name, "string", shape, optional)
-    return InputSpec(name, dtype, shape, optional)
-
-
-def _golden(path: Path, graph: Graph, samples: int) -> list[dict[str, Array]]:
-    golden = load_golden(path)
-    if len(golden) != samples:
-        raise InputError(
-            f"--reference {path} holds {len(golden)} samples, the inputs hold {samples}; "
-            "give golden values for each sample"
-        )
-    for values in golden:
-        missing = [n for n in graph.outputs if n not in values]
-        if missing:
-            raise InputError(
-                f"--reference {path} lacks output {missing[0]!r}; it holds "
-                f"{', '.join(sorted(values)[:6])}"
-            )
-    return golden
-
-
-def _original(options: Options, truth: Host, work: Path, stated: float | None) -> Reference | None:
-    if options.reference_model is None:
-        return None
-    graph = load_graph(options.reference_model, work)
-    return Reference(graph, truth, work, stated=stated, seed=options.seed)
-
-
-def _load_judge(text: str) -> Judge:
-    path, _, name = text.rpartition(":")
-    if not path or not Path(path).is_file():
-        raise InputError(f"--judge {text}: expected file.py:function of an existing file")
-    spec = importlib.util.spec_from_file_location("tapsect_judge", path)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    try:
-        spec.loader.exec_module(module)
-    except Exception as error:
-        raise InputError(
-            f"--judge {path} cannot be loaded: {type(error).__name__}: {error}"
-        ) from error
-    judge = getattr(module, name, None)
-    if not callable(judge):
-        raise InputError(f"--judge {path} has no function {name!r}")
-    found: Judge = judge
-    return found
+def _first_model(options: Options, graph: Graph, given: Given, work: Path) -> Path:
+    """Returns the model as the engine gets it first."""
+    if not graph.renamed:
+        return options.model
+    given.notes.append("several nodes bear one name: each is called by its first output")
+    return save(promote(graph, ()), work / "renamed.onnx")
 
 
 def _identity(options: Options, graph: Graph, samples: Sequence[Mapping[str, Array]]) -> str:

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import platform
-import sys
+import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 import tapsect
@@ -14,52 +11,25 @@ from debugtaps import EngineFailure, write_json_atomic
 from tapsect.case import Case, Limit, write_case
 from tapsect.diagnose.blame import Blame
 from tapsect.diagnose.ends import Export
+from tapsect.diagnose.sentences import Facts, sentence
 from tapsect.diagnose.subject import Subject
-from tapsect.finding import (
-    Cost,
-    Coverage,
-    Divergence,
-    Finding,
-    Minimal,
-    OutputReport,
-    Status,
-    Step,
-)
-from tapsect.localize.explain import Amplifier
-from tapsect.localize.taps import Located, Suspect
+from tapsect.diagnose.told import Told
+from tapsect.environment import environment
+from tapsect.finding import Cost, Coverage, Divergence, Finding, Minimal, OutputReport
+from tapsect.folder import CASE, RESULT
+from tapsect.localize.taps import Suspect
 from tapsect.numbers.floors import PRECISIONS, u_name
-from tapsect.numbers.outputs import End
 
 __all__ = ["Told", "compose"]
 
-
-@dataclass
-class Told:
-    """What a diagnosis decided so far."""
-
-    status: Status = "inconclusive"
-    cause: str | None = None
-    failure: str | None = None
-    engine_failure: EngineFailure | None = None
-    ends: list[list[End]] = field(default_factory=list)
-    failing_samples: tuple[int, ...] = ()
-    sample: int = 0
-    flaky: str | None = None
-    located: Located | None = None
-    blame: Blame | None = None
-    contributors: tuple[Suspect, ...] = ()
-    amplifier: Amplifier | None = None
-    amplified: tuple[End, float] | None = None
-    export: Export | None = None
-    trail: tuple[Step, ...] = ()
-    seconds: float = 0.0
+_VARIES = re.compile(r"'[^']*'|\"[^\"]*\"|\S*[/\\]\S*|0x[0-9a-fA-F]+|\d+|\{[^}]*\}|\[[^\]]*\]")
 
 
 def compose(subject: Subject, told: Told) -> Finding:
     """Returns the finding; writes ``case/`` and ``result.json``."""
     writer = _Composer(subject, told)
     finding = writer.finding()
-    write_json_atomic(subject.folder / "result.json", finding.to_json())
+    write_json_atomic(subject.folder / RESULT, finding.to_json())
     return finding
 
 
@@ -71,9 +41,9 @@ class _Composer:
     def finding(self) -> Finding:
         subject, told = self.subject, self.told
         first, also = self._divergences()
-        environment = _environment()
-        message = _message(self, first)
-        minimal = self._minimal(message, environment)
+        machine = environment()
+        message = self._sentence(first)
+        minimal = self._minimal(message, machine)
         reduce_builds = told.blame.reduce_builds if told.blame else 0
         evidence = told.located.evidence if told.located else None
         return Finding(
@@ -83,18 +53,7 @@ class _Composer:
             command=tuple(subject.options.command),
             failure=told.failure if told.status != "agrees" else None,
             cause=told.cause,
-            model={
-                "path": str(subject.options.model), "sha256": self.graph.sha256,
-                "nodes": len(self.graph.nodes),
-            },
-            engine={
-                "spec": subject.options.engine, "options": dict(subject.options.engine_options),
-                "describe": dict(_described(subject.engine)),
-            },
-            reference={
-                "spec": str(subject.options.reference or subject.specs[1].spec),
-                "describe": dict(_described(subject.truth)),
-            },
+            **self._parties(),
             precision=self._precision(),
             outputs=tuple(self._outputs()),
             first_divergence=first,
@@ -111,8 +70,27 @@ class _Composer:
             ),
             trail=told.trail,
             notes=(*subject.notes, *(told.blame.notes if told.blame else ())),
-            environment=environment,
+            said=_said(told.engine_failure),
+            environment=machine,
         )  # fmt: skip
+
+    def _parties(self) -> dict[str, Any]:
+        """Returns who met: model, engine and reference."""
+        subject, options = self.subject, self.subject.options
+        return {
+            "model": {
+                "path": str(options.model), "sha256": self.graph.sha256,
+                "nodes": len(self.graph.nodes),
+            },
+            "engine": {
+                "spec": options.engine, "options": dict(options.engine_options),
+                "describe": dict(_described(subject.engine)),
+            },
+            "reference": {
+                "spec": str(options.reference or subject.specs[1].spec),
+                "describe": dict(_described(subject.truth)),
+            },
+        }  # fmt: skip
 
     # -- places --------------------------------------------------------------------------------
 
@@ -212,18 +190,35 @@ class _Composer:
             for number, ends in enumerate(self.told.ends) for e in ends
         ]  # fmt: skip
 
+    def _classes(self) -> dict[str, str]:
+        """Returns the precision that each class of operators was seen to compute in."""
+        located, least = self.told.located, self.subject.roundoff
+        if located is None or located.evidence is None:
+            return {}
+        classes = located.evidence.classes
+        return {
+            "contractions": u_name(max(classes.contraction, least)),
+            "the rest": u_name(max(classes.rest, least)),
+        }
+
     def _precision(self) -> dict[str, Any]:
-        subject, located = self.subject, self.told.located
+        subject, classes = self.subject, self._classes()
         named = {u: n for n, u in reversed(PRECISIONS.items())}
         stated = subject.options.precision or named.get(subject.roundoff, "model")
-        effective: dict[str, str] | None = None
-        if located is not None and located.evidence is not None:
-            classes, least = located.evidence.classes, subject.roundoff
-            effective = {
-                "contractions": u_name(max(classes.contraction, least)),
-                "rest": u_name(max(classes.rest, least)),
-            }
-        return {"stated": stated, "effective": effective}
+        effective = None
+        if self.told.located is not None and self.told.located.evidence is not None:
+            seen = self.told.located.evidence.classes
+            effective = u_name(max(seen.contraction, seen.rest, subject.roundoff))
+        return {"stated": stated, "effective": effective, "classes": classes}
+
+    def _sentence(self, first: Divergence | None) -> str:
+        subject, options = self.subject, self.subject.options
+        facts = Facts(
+            engine=options.engine, samples=len(subject.samples), limit=subject.end_limit,
+            first=first, culprits=self._culprits(first), classes=self._classes(),
+            ruled=options.tolerance is not None or subject.judge is not None,
+        )  # fmt: skip
+        return sentence(self.told, facts)
 
     def _coverage(self) -> Coverage:
         if self.told.located is not None:
@@ -244,7 +239,7 @@ class _Composer:
             "engine": self.subject.options.engine,
         }
 
-    def _minimal(self, message: str, environment: Mapping[str, Any]) -> Minimal | None:
+    def _minimal(self, message: str, machine: Mapping[str, Any]) -> Minimal | None:
         blame = self.told.blame
         if blame is None or blame.final is None or blame.final.model is None:
             return None
@@ -256,10 +251,10 @@ class _Composer:
             engine=self.subject.specs[0], kind=kind, limits=_limits(blame),
             error=_stable_text(final.failure),
             message=message, facts={"values": f"as the {source} has them"},
-            environment=environment, timeout=max(60.0, 2 * self.subject.prober.timeout),
+            environment=machine, timeout=max(60.0, 2 * self.subject.prober.timeout),
             tries=6 if self.told.flaky else 1,
         )  # fmt: skip
-        write_case(self.subject.folder / "case", case)
+        write_case(self.subject.folder / CASE, case)
         reduced = blame.reduced
         return Minimal(
             "case/model.onnx", "case/inputs.npz", "case/expected.npz",
@@ -269,11 +264,21 @@ class _Composer:
         )  # fmt: skip
 
 
-def _stable_text(failure: EngineFailure | None) -> str:
-    """Returns the part of a message that names no file or number, for the check."""
-    if failure is None or failure.kind in ("crash", "timeout"):
+def _said(failure: EngineFailure | None) -> str:
+    """Returns the engine's own words: its message, and the end of what it printed."""
+    if failure is None:
         return ""
-    return ""
+    tail = failure.tail.strip()
+    return failure.message.strip()[:2000] + (f"\n{tail[-2000:]}" if tail else "")
+
+
+def _stable_text(failure: EngineFailure | None) -> str:
+    """Returns the longest part of a message that holds no name, file, number or shape."""
+    if failure is None or failure.kind in ("crash", "timeout", "out_of_memory"):
+        return ""
+    first = next((line for line in failure.message.splitlines() if line.strip()), "")
+    longest = max((piece.strip() for piece in _VARIES.split(first)), key=len, default="")
+    return longest[:80] if len(longest) >= 8 else ""
 
 
 def _limits(blame: Blame) -> dict[str, Limit]:
@@ -301,102 +306,3 @@ def _described(host: Any) -> Mapping[str, Any]:
     except Exception:  # an engine that cannot even say who it is must not cost the finding
         return {}
     return described
-
-
-def _environment() -> dict[str, Any]:
-    packages = {}
-    for name in ("numpy", "onnx", "onnxruntime", "networkx", "ml_dtypes"):
-        try:
-            packages[name] = version(name)
-        except PackageNotFoundError:
-            continue
-    return {
-        "python": sys.version.split()[0],
-        "platform": platform.platform(),
-        "machine": platform.machine(),
-        "packages": packages,
-    }
-
-
-# -- the sentence ------------------------------------------------------------------------------
-
-
-def _message(composer: _Composer, first: Divergence | None) -> str:
-    told, options = composer.told, composer.subject.options
-    engine = options.engine
-    if told.status == "agrees":
-        return _agrees_text(told, engine)
-    if told.cause == "export_mismatch":
-        where = f" from node {first.node!r} ({first.op_type}) on" if first else ""
-        return f"The model itself differs from its original{where}; the engine is not to blame."
-    if told.cause == "precision_limit" and not (told.blame and told.blame.suspects):
-        effective = composer._precision()["effective"] or {}
-        kinds = ", ".join(f"{k} in {v}" for k, v in effective.items())
-        return f"{engine} computes {kinds}; the outputs lie within the rounding of that."
-    if told.cause == "ill_conditioned" and told.amplified:
-        end, factor = told.amplified
-        return f"The model is ill-conditioned: rounding reaches output {end.name!r} amplified {factor:.0f} times."
-    if told.cause == "input_sensitive":
-        count = len(told.failing_samples)
-        return f"{count} of {len(composer.subject.samples)} samples fail, and no single operator explains it."
-    if told.cause in ("flaky_build", "flaky_run") and first is None:
-        what = "builds of one model" if told.cause == "flaky_build" else "runs of one build"
-        return f"{what.capitalize()} disagree: some fail, some do not."
-    if told.cause == "resource_limit":
-        return f"{engine} ran out of memory; {told.blame.how if told.blame else ''}."
-    return _located_text(composer, first)
-
-
-def _agrees_text(told: Told, engine: str) -> str:
-    if told.cause == "ill_conditioned" and told.amplified:
-        end, factor = told.amplified
-        share = end.error / end.scale if end.error and end.scale else 0.0
-        where = (
-            f", most of it by the rounding of {told.amplifier.tensor!r}" if told.amplifier else ""
-        )
-        return (
-            f"{engine} agrees: output {end.name!r} differs by {share:.1%}, no more than rounding "
-            f"moves this ill-conditioned model (amplified {factor:.0f} times{where})."
-        )
-    worst = max((e.floors for ends in told.ends for e in ends), default=0.0)
-    return f"{engine} agrees with the reference: no output is further off than {worst:.1f} end-to-end floors."
-
-
-def _located_text(composer: _Composer, first: Divergence | None) -> str:
-    told, engine = composer.told, composer.subject.options.engine
-    verb = {
-        "accuracy": "computes wrong values", "nonfinite": "makes or loses non-finite values",
-        "wrong_shape": "answers with a wrong shape", "wrong_dtype": "answers with a wrong type",
-        "build_error": "does not build", "run_error": "raises an error when run",
-        "crash": "crashes", "timeout": "hangs", "missing_output": "leaves out an output",
-    }.get(told.failure or "", "fails")  # fmt: skip
-    if first is None or not told.blame or told.cause is None:
-        how = told.blame.how if told.blame and told.blame.how else "no operator could be blamed"
-        return f"{engine} {verb}, but the place was not found: {how}."
-    nodes = first.nodes or (first.node,)
-    names = composer._culprits(first) or nodes
-    what = (
-        f"node {first.node!r} ({first.op_type})"
-        if len(names) < 2
-        else (f"{len(names)} nodes that end in {first.node!r} ({first.op_type})")
-    )
-    text = f"{engine} {verb} at {what}"
-    if told.cause == "reference_suspect":
-        return (
-            f"{text}, but an independent evaluator agrees with the engine: suspect the reference."
-        )
-    if told.cause == "unsupported":
-        return f"{engine} does not support {what}."
-    if told.cause == "precision_limit":
-        return f"{text}: its type cannot hold the value that the reference computes."
-    if told.cause in ("flaky_build", "flaky_run"):
-        return f"{text}, in some {'builds' if told.cause == 'flaky_build' else 'runs'} only."
-    ratio = first.rounding_ratio
-    if ratio is not None and np_finite(ratio):
-        text += f": an error {ratio:.3g} times what rounding explains"
-    return text + "."
-
-
-def np_finite(value: float) -> bool:
-    """Returns whether a number is finite."""
-    return value == value and abs(value) != float("inf")

@@ -1,0 +1,178 @@
+"""What the user gave, read and checked: precision, reference, samples, golden values, judge."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from debugtaps import (
+    Array,
+    EngineSpec,
+    Graph,
+    InputError,
+    InputSpec,
+    SpecError,
+    Tolerance,
+    load_golden,
+    load_inputs,
+    random_inputs,
+    resolve,
+)
+from tapsect.numbers.floors import PRECISIONS
+from tapsect.replay.reference import numpy_dtype
+
+__all__ = [
+    "Given",
+    "Judge",
+    "Options",
+    "Source",
+    "golden_values",
+    "load_judge",
+    "read_samples",
+    "stated_roundoff",
+    "truth_of",
+]
+
+Judge = Callable[[Mapping[str, Array], Mapping[str, Array]], Any]
+Source = str | Path | Mapping[str, Array]
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What the user asked for; see ``tapsect bisect --help``."""
+
+    model: Path
+    inputs: Sequence[Source] = ()
+    input_shapes: Mapping[str, Sequence[int]] | None = None
+    engine: str = "ort"
+    engine_options: Mapping[str, Any] = field(default_factory=dict)
+    engine_python: Path | None = None
+    reference: str | Path | None = None
+    reference_model: Path | None = None
+    precision: str | None = None
+    tolerance: Tolerance | None = None
+    judge: str | None = None
+    tap_memory: int = 1 << 30
+    timeout: float = 600.0
+    budget: float = 120.0
+    out: Path | None = None
+    seed: int = 0
+    command: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """The samples of a diagnosis: feeds, where each came from, and what had to be assumed."""
+
+    samples: list[Mapping[str, Array]]
+    origins: list[str]
+    notes: list[str]
+
+
+def stated_roundoff(precision: str | None) -> float | None:
+    """Returns the unit roundoff of ``--precision``.
+
+    Raises:
+        SpecError: No such precision.
+    """
+    if precision is None:
+        return None
+    if precision not in PRECISIONS:
+        raise SpecError(
+            f"--precision {precision!r} is not known; expected one of {', '.join(PRECISIONS)}"
+        )
+    return PRECISIONS[precision]
+
+
+def truth_of(reference: str | Path | None) -> tuple[Path | None, EngineSpec]:
+    """Returns the file of golden values, if one was given, and the engine that is believed.
+
+    Raises:
+        InputError: There is no such file.
+        SpecError: It names no engine.
+    """
+    if reference is None:
+        return None, resolve("ort-reference", {})
+    text = str(reference)
+    if text.endswith((".npz", ".json")):
+        if not Path(text).is_file():
+            raise InputError(f"--reference {text}: no such file; expected golden values")
+        return Path(text), resolve("ort-reference", {})
+    return None, resolve(text, {})
+
+
+def read_samples(options: Options, graph: Graph) -> Given:
+    """Returns what the model is fed, checked against its inputs; random data when none is given.
+
+    Raises:
+        InputError: The data or the shapes do not fit the model.
+    """
+    specs = [_spec(n, t.elem, t.shape) for n, t in graph.inputs.items()]
+    specs += [_spec(n, t.elem, t.shape, optional=True) for n, t in graph.overridable.items()]
+    if options.inputs:
+        found = load_inputs(options.inputs, specs)
+        if not found:
+            raise InputError("the inputs hold no sample; give at least one")
+        return Given([s.feeds for s in found], [s.origin for s in found], [])
+    sample, warnings = random_inputs(specs, options.input_shapes, seed=options.seed)
+    return Given([sample.feeds], [sample.origin], [f"inputs are {sample.origin}", *warnings])
+
+
+def _spec(
+    name: str, elem: int, shape: tuple[int | str | None, ...] | None, *, optional: bool = False
+) -> InputSpec:
+    dtype = numpy_dtype(elem)
+    if dtype is None:
+        return InputSpec(name, "string", shape, optional)
+    return InputSpec(name, dtype, shape, optional)
+
+
+def golden_values(path: Path, graph: Graph, samples: int) -> list[dict[str, Array]]:
+    """Returns the golden values of each sample.
+
+    Raises:
+        InputError: Another number of samples, or an output is missing.
+    """
+    golden = load_golden(path)
+    if len(golden) != samples:
+        raise InputError(
+            f"--reference {path} holds {len(golden)} samples, the inputs hold {samples}; "
+            "give golden values for each sample"
+        )
+    for values in golden:
+        missing = [n for n in graph.outputs if n not in values]
+        if missing:
+            raise InputError(
+                f"--reference {path} lacks output {missing[0]!r}; it holds "
+                f"{', '.join(sorted(values)[:6]) or 'nothing'}"
+            )
+    return golden
+
+
+def load_judge(text: str) -> Judge:
+    """Returns the function that ``file.py:function`` names.
+
+    Raises:
+        InputError: No such file or function, or the file raises.
+    """
+    path, _, name = text.rpartition(":")
+    if not path or not Path(path).is_file():
+        raise InputError(f"--judge {text}: expected file.py:function of an existing file")
+    spec = importlib.util.spec_from_file_location("tapsect_judge", path)
+    if spec is None or spec.loader is None:
+        raise InputError(f"--judge {path} is no Python file; expected file.py:function")
+    module = importlib.util.module_from_spec(spec)
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        raise InputError(
+            f"--judge {path} cannot be loaded: {type(error).__name__}: {error}"
+        ) from error
+    judge = getattr(module, name, None)
+    if not callable(judge):
+        raise InputError(f"--judge {path} has no function {name!r}")
+    found: Judge = judge
+    return found

@@ -1,0 +1,146 @@
+"""The one sentence that answers: pure, from what was decided to words."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from tapsect.diagnose.told import Told
+from tapsect.finding import Divergence
+
+__all__ = ["Facts", "sentence"]
+
+_NAME_LIMIT = 120
+
+_VERBS: Mapping[str, str] = {
+    "accuracy": "computes wrong values",
+    "nonfinite": "makes or loses non-finite values",
+    "wrong_shape": "answers with a wrong shape",
+    "wrong_dtype": "answers with a wrong type",
+    "missing_output": "leaves out an output",
+    "build_error": "does not build",
+    "run_error": "raises an error when run",
+    "crash": "crashes",
+    "timeout": "hangs",
+    "out_of_memory": "runs out of memory",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What a sentence needs besides the decisions.
+
+    Attributes:
+        engine: The engine, as the user named it.
+        samples: How many there are.
+        limit: F, the end-to-end floors that an output may be off.
+        first: The place, where there is one.
+        culprits: The nodes at fault.
+        classes: Effective precision by class of operator.
+        ruled: Whether the user's own tolerances or judge decide, in place of floors.
+    """
+
+    engine: str
+    samples: int
+    limit: float
+    first: Divergence | None
+    culprits: Sequence[str]
+    classes: Mapping[str, str]
+    ruled: bool = False
+
+
+def sentence(told: Told, facts: Facts) -> str:
+    """Returns what a diagnosis found, in one sentence."""
+    if told.status == "agrees":
+        return _agrees(told, facts)
+    if told.cause == "export_mismatch":
+        return _mismatch(facts)
+    if told.cause == "precision_limit" and not (told.blame and told.blame.suspects):
+        kinds = ", ".join(f"{kind} in {name}" for kind, name in facts.classes.items())
+        return f"{facts.engine} computes {kinds}; the outputs lie within the rounding of that."
+    if told.cause == "ill_conditioned" and told.amplified:
+        end, factor = told.amplified
+        return (
+            "The model is ill-conditioned: rounding reaches output"
+            f" {_quoted(end.name)} amplified {factor:.0f} times."
+        )
+    if told.cause == "input_sensitive":
+        count = len(told.failing_samples)
+        return f"{count} of {facts.samples} samples fail, and no single operator explains it."
+    if told.cause in ("flaky_build", "flaky_run") and facts.first is None:
+        what = "Builds of one model" if told.cause == "flaky_build" else "Runs of one build"
+        return f"{what} by {facts.engine} disagree: some fail, some do not."
+    if told.cause == "resource_limit":
+        how = f": {told.blame.how}" if told.blame and told.blame.how else ""
+        return f"{facts.engine} ran out of memory{how}."
+    return _located(told, facts)
+
+
+def _agrees(told: Told, facts: Facts) -> str:
+    if told.cause == "ill_conditioned" and told.amplified:
+        end, factor = told.amplified
+        share = end.error / end.scale if end.error and end.scale else 0.0
+        where = (
+            f", most of it by the rounding of {_quoted(told.amplifier.tensor)}"
+            if told.amplifier
+            else ""
+        )
+        return (
+            f"{facts.engine} agrees: output {_quoted(end.name)} differs by {share:.1%}, no more"
+            f" than rounding moves this ill-conditioned model (amplified {factor:.0f} times"
+            f"{where})."
+        )
+    if facts.ruled:
+        return f"{facts.engine} agrees with the reference by the rule that was given."
+    ends = [end for sample in told.ends for end in sample]
+    if not any(end.floors or end.max_abs or end.nonfinite_engine for end in ends):
+        return f"{facts.engine} agrees with the reference exactly."
+    worst = max((end.floors for end in ends), default=0.0)
+    return (
+        f"{facts.engine} agrees with the reference: no output is further off than {worst:.1f}"
+        f" times what rounding alone does (limit {facts.limit:g})."
+    )
+
+
+def _mismatch(facts: Facts) -> str:
+    place = facts.first
+    where = f" from node {_quoted(place.node)} ({place.op_type}) on" if place else ""
+    return f"The model itself differs from its original{where}; the engine is not to blame."
+
+
+def _located(told: Told, facts: Facts) -> str:
+    engine, first, blame = facts.engine, facts.first, told.blame
+    verb = _VERBS.get(told.failure or "", "fails")
+    if first is None or not blame or told.cause is None:
+        how = blame.how if blame and blame.how else "no operator could be blamed"
+        return f"{engine} {verb}, but the place was not found: {how}."
+    what = _place(first, facts.culprits or first.nodes or (first.node,))
+    text = f"{engine} {verb} at {what}"
+    if told.cause == "reference_suspect":
+        return (
+            f"{text}, but an independent evaluator agrees with the engine: suspect the reference."
+        )
+    if told.cause == "unsupported":
+        return f"{engine} does not support {what}."
+    if told.cause == "precision_limit":
+        return f"{text}: its type cannot hold the value that the reference computes."
+    if told.cause in ("flaky_build", "flaky_run"):
+        return f"{text}, in some {'builds' if told.cause == 'flaky_build' else 'runs'} only."
+    ratio = first.rounding_ratio
+    if ratio is not None and math.isfinite(ratio):
+        text += f": an error {ratio:.3g} times what rounding explains"
+    return text + "."
+
+
+def _place(first: Divergence, names: Sequence[str]) -> str:
+    last = f"{_quoted(first.node)} ({first.op_type})"
+    return f"node {last}" if len(names) < 2 else f"{len(names)} nodes that end in {last}"
+
+
+def _quoted(name: str) -> str:
+    """Returns a name in quotes, the middle of a very long one left out."""
+    if len(name) > _NAME_LIMIT:
+        half = _NAME_LIMIT // 2
+        name = f"{name[:half]} … {name[-half:]}"
+    return f"'{name}'"

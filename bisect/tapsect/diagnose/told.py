@@ -1,0 +1,37 @@
+"""What a diagnosis decided so far, before it becomes a finding."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from debugtaps import EngineFailure
+from tapsect.diagnose.blame import Blame
+from tapsect.diagnose.ends import Export
+from tapsect.finding import Status, Step
+from tapsect.localize.explain import Amplifier
+from tapsect.localize.taps import Located, Suspect
+from tapsect.numbers.outputs import End
+
+__all__ = ["Told"]
+
+
+@dataclass
+class Told:
+    """What a diagnosis decided so far."""
+
+    status: Status = "inconclusive"
+    cause: str | None = None
+    failure: str | None = None
+    engine_failure: EngineFailure | None = None
+    ends: list[list[End]] = field(default_factory=list)
+    failing_samples: tuple[int, ...] = ()
+    sample: int = 0
+    flaky: str | None = None
+    located: Located | None = None
+    blame: Blame | None = None
+    contributors: tuple[Suspect, ...] = ()
+    amplifier: Amplifier | None = None
+    amplified: tuple[End, float] | None = None
+    export: Export | None = None
+    trail: tuple[Step, ...] = ()
+    seconds: float = 0.0
