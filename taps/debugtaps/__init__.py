@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     )
     from debugtaps.feeds import InputSpec, Sample, check_sample, load_inputs
     from debugtaps.graph import (
+        FLOATS,
+        NARROW,
         RANDOM_OPS,
         Graph,
         Node,
@@ -39,7 +41,14 @@ if TYPE_CHECKING:
         load_array,
         load_graph,
     )
-    from debugtaps.perturbation import Perturbed, Plan, error_name, feed_name, mask_name
+    from debugtaps.manifest import (
+        Manifest,
+        TapEntry,
+        read_manifest,
+        reference_names,
+        write_manifest,
+    )
+    from debugtaps.perturbation import Perturbed, Plan, error_name, feed_name, mask_name, perturb
     from debugtaps.polygraphy import load_golden, read_polygraphy
     from debugtaps.store import (
         as_storable,
@@ -84,6 +93,7 @@ __all__ = [
     "InputSpec",
     "Interrupted",
     "Limits",
+    "Manifest",
     "Metrics",
     "MissingPackage",
     "ModelError",
@@ -97,6 +107,7 @@ __all__ = [
     "Session",
     "SpecError",
     "Sweep",
+    "TapEntry",
     "TapsError",
     "TensorType",
     "Tolerance",
@@ -128,9 +139,11 @@ __all__ = [
     "perturb",
     "promote",
     "random_inputs",
+    "read_manifest",
     "read_meta",
     "read_npz",
     "read_polygraphy",
+    "reference_names",
     "resolve",
     "save",
     "value_info",
@@ -138,6 +151,7 @@ __all__ = [
     "widened",
     "write_atomic",
     "write_json_atomic",
+    "write_manifest",
     "write_npz",
     "write_text_atomic",
 ]
@@ -155,6 +169,7 @@ _HOMES = {
     ),
     "feeds": "InputSpec Sample check_sample load_inputs",
     "graph": "FLOATS NARROW RANDOM_OPS Graph Node TensorType infer_types load_array load_graph",
+    "manifest": "Manifest TapEntry read_manifest reference_names write_manifest",
     "perturbation": "Perturbed Plan error_name feed_name mask_name perturb",
     "polygraphy": "load_golden read_polygraphy",
     "store": (
