@@ -193,9 +193,15 @@ class Examiner:
             shown = follow(name, aliases)
             ends.append(judge_output(
                 shown, answers.get(shown), measured, self.reference.roundoff(name, self._level(candidate)),
-                limit, tolerance=self.tolerance, explained=explained.get(shown),
+                limit, dtype=self._declared(name), tolerance=self.tolerance,
+                explained=explained.get(shown),
             ))  # fmt: skip
         return ends, measured
+
+    def _declared(self, name: str) -> str | None:
+        """Returns the type an output must have, where a wrong type is what is looked for."""
+        dtype = numpy_dtype(self.reference.graph.elem(name))
+        return dtype.name if dtype is not None and self.kind == "wrong_dtype" else None
 
     def _level(self, candidate: Candidate) -> float:
         ops = {self.reference.graph.nodes[i].op for i in candidate.nodes}

@@ -7,6 +7,7 @@ introduced, whatever happened upstream.  What lies between taps replays as one r
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -28,7 +29,7 @@ from tapsect.numbers.floors import (
 )
 from tapsect.numbers.outputs import Measured
 from tapsect.replay.accumulation import accumulation
-from tapsect.replay.reference import Reference, own_roundoff
+from tapsect.replay.reference import Reference, numpy_dtype, own_roundoff
 from tapsect.topology import CONTRACTIONS, EXACT
 
 __all__ = ["Classes", "Judgement", "Replay"]
@@ -149,10 +150,7 @@ class Replay:
         """Finds the finest u at which 90 % of a class passes."""
         levels: dict[bool, float] = {}
         for kind in (True, False):
-            voters = [
-                t for t in names
-                if self._contraction(t) is kind and self._votes(t) and first[t].ratios.norm > 0
-            ]  # fmt: skip
+            voters = [t for t in names if self._contraction(t) is kind and self._votes(t)]
             levels[kind] = self._class_level(voters, first, base)
             if kind is True and not voters:
                 levels[True] = 1.0  # nothing to compare the rest with
@@ -171,8 +169,8 @@ class Replay:
     ) -> float:
         failing = [t for t in voters if first[t].kind == "accuracy"]
         # One or two wrong operators are faults, not a precision; nor is a wrong scale rounding.
-        few = max(2, len(voters) // 10) if len(voters) > 2 else 0
-        if len(failing) <= few or self._systematic(failing, first):
+        few = max(2, len(voters) // 10) if len(failing) < len(voters) else 0
+        if self._fewest(failing) <= few or self._systematic(failing, first):
             return base
         finest = max(base, min((first[t].u for t in voters), default=0.0))
         for level in (s for s in COARSE_STEPS if s > finest):
@@ -181,6 +179,19 @@ class Replay:
             if still <= 0.1 * len(voters):
                 return level
         return base
+
+    def _fewest(self, failing: Sequence[str]) -> int:
+        """Returns how few operators, each wrong, would make all of these tensors fail.
+
+        Tensors that replay through one operator fail by one fault, however many they are.
+        """
+        left, count = [self.region[t] for t in failing], 0
+        while left:
+            shared = Counter(i for region in left for i in region)
+            top = shared.most_common(1)[0][0]
+            left = [region for region in left if top not in region]
+            count += 1
+        return count
 
     def _systematic(self, failing: Sequence[str], first: Mapping[str, Judgement]) -> bool:
         return len(failing) == 1 and abs(first[failing[0]].corr) > 0.9
@@ -205,18 +216,20 @@ class Replay:
             build = self.reference.build(made, "replay")
             try:
                 runs = self.reference.noise(made.pools, samples, level=level, coherent=samples > 8)
-                return self.reference.sweep(build, made, {**self.feeds, **self.values}, runs)
+                found = self.reference.sweep(build, made, {**self.feeds, **self.values}, runs)
             finally:
                 build.close()
         except EngineFailure:
-            if len(names) == 1:
-                return Measured({}, {}, {}, {})
+            found = Measured({}, {}, {}, {})
+        # One operator that noise breaks takes the runs of all others with it.
+        if len(names) > 1 and (not found.base or (samples and not any(found.kept.values()))):
             half = len(names) // 2
             parts = [self._measure(part, level, samples) for part in (names[:half], names[half:])]
             return Measured(
                 *({**getattr(parts[0], f), **getattr(parts[1], f)}
                   for f in ("base", "spread", "changed", "kept"))
             )  # fmt: skip
+        return found
 
     # -- judging -------------------------------------------------------------------------------
 
@@ -238,11 +251,17 @@ class Replay:
         told = {"tensor": tensor, "u": u, "region": region}
         if base is None:
             return Judgement(kind="not_judged", why="the reference cannot replay it alone", **told)
+        if measured.kept.get(tensor) == 0:
+            return Judgement(kind="not_judged", why="noise breaks every run of it", **told)
         if self._random(region):
             return Judgement(kind="not_judged", why="random operator", **told)
         if engine.shape != base.shape:
             why = f"shape {list(engine.shape)}, replayed {list(base.shape)}"
             return Judgement(kind="wrong_shape", ratio=float("inf"), why=why, **told)
+        declared = numpy_dtype(self.graph.elem(tensor)) if tensor in self.graph.outputs else None
+        if declared is not None and engine.dtype != declared:
+            why = f"type {engine.dtype.name}, the model declares {declared.name}"
+            return Judgement(kind="wrong_dtype", ratio=float("inf"), why=why, **told)
         if base.dtype.kind != "f":
             return self._discrete(tensor, engine, base, measured.changed.get(tensor), told)
         if engine.dtype.kind not in "fV" and engine.dtype.name not in ("bfloat16",):
