@@ -190,9 +190,9 @@ class Examiner:
         limit, aliases = limit_for(self._u(candidate)), dict(candidate.bypass)
         ends = []
         for name in candidate.outputs:
-            shown = follow(name, aliases)
+            shown, u = follow(name, aliases), self.reference.roundoff(name, self._level(candidate))
             ends.append(judge_output(
-                shown, answers.get(shown), measured, self.reference.roundoff(name, self._level(candidate)),
+                shown, answers.get(shown), measured, u,
                 limit, dtype=self._declared(name), tolerance=self.tolerance,
                 explained=explained.get(shown),
             ))  # fmt: skip
@@ -214,7 +214,7 @@ class Examiner:
         answers: Mapping[str, Array],
         samples: int,
     ) -> tuple[Measured, dict[str, Array]]:
-        """Returns the reference's answer with its spread, and which discrete elements noise explains."""
+        """Returns the reference's answer with its spread, and what of discrete ones noise explains."""
         reference = self.reference
         aliases = dict(candidate.bypass)
         shapes = dict(reference.shapes(self.recorded.feeds)) | {
@@ -228,10 +228,9 @@ class Examiner:
         made = perturb(reference.wide, plan)
         build = reference.build(made, "part")
         try:
-            levels = {"level": self.classes.rest, "contraction": self.classes.contraction}
-            measured = reference.sweep(
-                build, made, feeds, reference.noise(made.pools, samples, **levels)
-            )
+            rest, contraction = self.classes.rest, self.classes.contraction
+            runs = reference.noise(made.pools, samples, level=rest, contraction=contraction)
+            measured = reference.sweep(build, made, feeds, runs)
             odd = [
                 n for n in shown
                 if n in answers and n in measured.base and measured.base[n].dtype.kind != "f"
@@ -240,12 +239,10 @@ class Examiner:
             ]  # fmt: skip
             if not odd:
                 return measured, {}
-            shaken = reference.sweep(
-                build,
-                made,
-                feeds,
-                reference.noise(made.pools, MORE_SAMPLES, factor=2.0, **levels),
+            runs = reference.noise(
+                made.pools, MORE_SAMPLES, level=rest, contraction=contraction, factor=2.0
             )
+            shaken = reference.sweep(build, made, feeds, runs)
         finally:
             build.close()
         return measured, {n: self._explained(n, feeds, answers[n], shaken) for n in odd}

@@ -8,15 +8,15 @@ the failure or the builder refuses them, :func:`tapsect.search.refine` finds tap
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 
 from debugtaps import Array, EngineFailure, promote, save
-from tapsect.finding import Coverage, Evidence
-from tapsect.numbers.outputs import End, Measured, same_failure
+from tapsect.localize.evidence import Evidenced, Located, Suspect, classes_from, coverage_of
+from tapsect.localize.liars import liars
+from tapsect.numbers.outputs import End, Measured, same_answer, same_failure
 from tapsect.probe import Outcome, Prober
 from tapsect.progress import Progress
 from tapsect.replay.causal import MOST_SUSPECTS, Effect, causal_test
@@ -24,50 +24,10 @@ from tapsect.replay.reference import Reference, numpy_dtype
 from tapsect.replay.regions import Classes, Judgement, Replay
 from tapsect.search.frontier import Limit, Look, Refined, refine
 
-__all__ = ["Located", "Locator", "Suspect"]
+__all__ = ["Ends", "Evidenced", "Located", "Locator", "Suspect"]
 
 Ends = Mapping[str, tuple[End, Array | None]]
 Judge = Callable[[Mapping[str, Array]], Ends]
-
-
-@dataclass(frozen=True, slots=True)
-class Suspect:
-    """A tensor whose introduced error rounding does not explain, with what it does."""
-
-    judgement: Judgement
-    effect: Effect
-    nodes: tuple[int, ...]
-    evidence: Evidence
-
-    @property
-    def tensor(self) -> str:
-        """Returns the tensor's name."""
-        return self.judgement.tensor
-
-
-@dataclass(frozen=True, slots=True)
-class Evidenced:
-    """What one faithful build told."""
-
-    values: Mapping[str, Array]
-    judgements: Mapping[str, Judgement]
-    classes: Classes
-    culprits: tuple[Suspect, ...]
-    harmless: tuple[Suspect, ...]
-    unreliable: frozenset[str]
-    fusions: tuple[frozenset[str], ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Located:
-    """Where the answer goes wrong, as far as taps can tell."""
-
-    evidence: Evidenced | None
-    coverage: Coverage
-    healing: tuple[str, ...] = ()
-    refusing: tuple[str, ...] = ()
-    observer: str = "faithful"
-    steps: tuple[tuple[str, str, int], ...] = field(default=())
 
 
 class Locator:
@@ -100,6 +60,8 @@ class Locator:
         self.end_limit, self.tap_memory, self.known = end_limit, tap_memory, known
         self.progress, self.most = progress, most
         self.evidence: Evidenced | None = None
+        self.strict, self.altered, self.fresh = True, False, 0
+        self.looked: dict[tuple[str, ...], Outcome] = {}
         self.observer: list[str] = []
         self.steps: list[tuple[str, str, int]] = []
 
@@ -107,13 +69,25 @@ class Locator:
         """Returns where the failure comes from."""
         order = self.topology.tappable
         sizes = self._sizes(order)
-        limit = Limit(float(self.tap_memory), lambda t: float(sizes[t]))
+        limit: Limit[str] = Limit(float(self.tap_memory), lambda t: float(sizes[t]))
         most = self.most or 2 * int(math.log2(len(order) + 2)) + 24
         found = refine(order, self._look, limit=limit, max_calls=most)
+        if self.evidence is None and self.altered:
+            # Nothing failed just as before: what fails much as before is the next best.
+            self.strict = False
+            found = refine(order, self._look, limit=limit, max_calls=most)
+        if self._scattered(found) and limit.fits(found.accepted):
+            self._look(found.accepted)
+        coverage = coverage_of(self.graph, order, found, self.evidence)
         return Located(
-            self.evidence, self._coverage(order, found), found.healing, found.refusing,
+            self.evidence, coverage, found.healing, found.refusing,
             self.observer[0] if self.observer else "faithful", tuple(self.steps),
         )  # fmt: skip
+
+    def _scattered(self, found: Refined[str]) -> bool:
+        """Returns whether trusted taps bound the fault more closely than the last look did."""
+        evidence = self.evidence
+        return evidence is not None and bool(set(found.accepted) - evidence.values.keys())
 
     def _sizes(self, tensors: Sequence[str]) -> dict[str, int]:
         shapes = self.reference.shapes(self.feeds)
@@ -131,12 +105,12 @@ class Locator:
         self.progress.step("locate", f"build with {len(taps)} taps")
         model = promote(self.graph, () if self.prober.exposes else taps)
         path = save(model, self.folder / "tapped.onnx")
-        outcome = self.prober.look(path, [self.feeds], taps=taps, purpose="taps", details=True)
+        outcome = self._probe(path, taps)
         if outcome.failure is not None:
             self._note(f"{len(taps)} taps", f"the builder refused: {_first(outcome.failure)}")
             return Look(accepted=False, refused=True)
         values = outcome.values[0]
-        seen = same_failure(self.before, self.judge(values), self.measured.base)
+        seen = self._seen(self.judge(values))
         self.observer.append(seen)
         if seen != "faithful":
             self._note(f"{len(taps)} taps", f"{seen}: the taps changed the failure")
@@ -148,8 +122,29 @@ class Locator:
         self._note(f"{len(taps)} taps", self._summary(self.evidence))
         return Look(accepted=True, relevant=self._relevant(self.evidence, taps))
 
+    def _probe(self, model: Path, taps: tuple[str, ...]) -> Outcome:
+        if taps not in self.looked:
+            self.fresh += 1
+            self.looked[taps] = self.prober.look(
+                model, [self.feeds], taps=taps, purpose="taps", details=True
+            )
+        return self.looked[taps]
+
+    def _seen(self, ends: Ends) -> str:
+        """Returns what the observer proof says: faithful, partly healed, healed or changed.
+
+        Where two faults fail together, taps that cure one leave a failure that looks much like
+        both.  Only when nothing fails just as before is such a build used.
+        """
+        seen = same_failure(self.before, ends, self.measured.base)
+        if seen == "faithful" and not same_answer(self.before, ends, self.end_limit):
+            self.altered = True
+            return "partly healed" if self.strict else seen
+        return seen
+
     def _note(self, what: str, why: str) -> None:
-        self.steps.append((what, why, 1))
+        self.steps.append((what, why, self.fresh))
+        self.fresh = 0
 
     def _summary(self, evidence: Evidenced) -> str:
         culprits, harmless = len(evidence.culprits), len(evidence.harmless)
@@ -175,13 +170,13 @@ class Locator:
 
     def _weigh(self, outcome: Outcome, taps: Sequence[str]) -> Evidenced:
         """Replays, drops taps that lie, and tests what the suspects do."""
-        shown = {t for t in taps} | self.graph.outputs.keys()
+        shown = set(taps) | self.graph.outputs.keys()
         values = {t: v for t, v in outcome.values[0].items() if t in shown}
         known = self.known or self._stated(outcome.precisions)
         self.progress.step("locate", "replaying every operator on the engine's own inputs")
         replay = Replay(self.reference, self.feeds, values)
         judgements, classes = replay.judge(known=known)
-        unreliable = self._liars(replay, judgements, values, classes)
+        unreliable = liars(replay, judgements, classes)
         if unreliable:
             values = {t: v for t, v in values.items() if t not in unreliable}
             replay = Replay(self.reference, self.feeds, values)
@@ -193,33 +188,6 @@ class Locator:
 
     def _stated(self, precisions: Mapping[str, str]) -> Classes | None:
         return None if not precisions else classes_from(precisions, self.reference)
-
-    def _liars(
-        self, replay: Replay, judgements: Mapping[str, Judgement], values: Mapping[str, Array],
-        classes: Classes,
-    ) -> frozenset[str]:  # fmt: skip
-        """Returns taps that show something else than their readers read."""
-        readers: dict[str, set[str]] = {}
-        for tensor, judgement in judgements.items():
-            for index in judgement.region:
-                for source in self.graph.nodes[index].reads:
-                    if source in replay.cut:
-                        readers.setdefault(source, set()).add(tensor)
-        accused = [
-            t for t, j in judgements.items()
-            if j.suspect and t in replay.cut and readers.get(t)
-            and all(judgements[r].suspect for r in readers[t])
-        ]  # fmt: skip
-        if not accused:
-            return frozenset()
-        asked = {r for t in accused for r in readers[t]}
-        again, _ = Replay(self.reference, self.feeds, values, uncut=accused).judge(
-            asked, known=classes
-        )
-        return frozenset(
-            t for t in accused
-            if all(r in again and again[r].kind == "ok" for r in readers[t])
-        )  # fmt: skip
 
     def _weighed(
         self, replay: Replay, judgements: Mapping[str, Judgement], values: Mapping[str, Array]
@@ -256,52 +224,7 @@ class Locator:
             -share, self.topology.depth.get(tensor, 0), self.topology.position.get(tensor, 0)
         )  # fmt: skip
 
-    # -- coverage ------------------------------------------------------------------------------
-
-    def _coverage(self, order: Sequence[str], found: Refined[str]) -> Coverage:
-        healing, refusing = set(found.healing), {*found.refusing, *found.too_heavy}
-        evidence = self.evidence
-        if evidence is None:
-            rest = len(order) - len(healing) - len(refusing) + len(self.graph.outputs)
-            return Coverage(0, len(healing), len(refusing), 0, max(0, rest))
-        unreliable = len(evidence.unreliable)
-        judged = evidence.judgements
-        open_ = {t for t in found.untried} | {
-            t for t, j in judged.items() if j.kind == "not_judged"
-        }
-        every = [*order, *(t for t in self.graph.outputs if t in self.graph.producer)]
-        verified = [
-            t for t in every
-            if t not in healing and t not in refusing and t not in open_
-            and t not in evidence.unreliable
-        ]  # fmt: skip
-        rest = len(every) - len(verified) - len(healing) - len(refusing) - unreliable
-        return Coverage(len(verified), len(healing), len(refusing), unreliable, max(0, rest))
-
-
-def classes_from(precisions: Mapping[str, str], reference: Reference) -> Classes:
-    """Returns the precision of each class from what an engine says of its tensors or nodes."""
-    from tapsect.numbers.floors import PRECISIONS
-    from tapsect.topology import CONTRACTIONS
-
-    names = {"f32": "fp32", "float32": "fp32", "f16": "fp16", "float16": "fp16",
-             "bfloat16": "bf16", "float": "fp32", "half": "fp16"}  # fmt: skip
-    worst = {True: 0.0, False: 0.0}
-    for node in reference.graph.nodes:
-        for key in (node.name, *node.writes):
-            kind = precisions.get(key, "")
-            u = PRECISIONS.get(names.get(kind.lower(), kind.lower()))
-            if u is not None:
-                contraction = node.op in CONTRACTIONS
-                worst[contraction] = max(worst[contraction], u)
-    return Classes(worst[True], worst[False])
-
 
 def _first(failure: EngineFailure) -> str:
     lines = [s.strip() for s in failure.message.splitlines() if s.strip()]
     return (lines[0] if lines else failure.kind)[:160]
-
-
-def regions(suspects: Iterable[Suspect]) -> frozenset[int]:
-    """Returns all operators of the regions of suspects."""
-    return frozenset().union(*(s.judgement.region for s in suspects))

@@ -14,7 +14,7 @@ from debugtaps import Tolerance
 from tapsect.numbers.discrete import differing
 from tapsect.numbers.floors import Limit, Ratios, cosine, ratios, rms
 
-__all__ = ["End", "Measured", "end_floor", "judge_output", "same_failure"]
+__all__ = ["End", "Measured", "end_floor", "judge_output", "same_answer", "same_failure"]
 
 Array = npt.NDArray[Any]
 
@@ -227,3 +227,30 @@ def _alike(
     r = base.astype(np.float64)
     ex, ey = (np.nan_to_num(v.astype(np.float64) - r, posinf=0, neginf=0) for v in (x, y))
     return cosine(ex, ey) >= 0.5
+
+
+def same_answer(
+    first: Mapping[str, tuple[End, Array | None]],
+    second: Mapping[str, tuple[End, Array | None]],
+    limit: float,
+) -> bool:
+    """Returns whether failing outputs of two builds lie within rounding of each other.
+
+    Stronger than :func:`same_failure`: two wrong operators make one error, and when one of them
+    is cured what is left may well look like the whole.  Only wrong values are held together.
+
+    Args:
+        first: The judged outputs of one build.
+        second: Those of another one.
+        limit: End-to-end floors by which one correct build may leave another.
+    """
+    for name, (end, x) in first.items():
+        y = second[name][1] if name in second else None
+        if end.kind != "accuracy" or x is None or y is None or not end.floor:
+            continue
+        if x.shape != y.shape or x.dtype.kind not in "fV":
+            continue
+        gap = x.astype(np.float64) - y.astype(np.float64)
+        if rms(np.nan_to_num(gap, posinf=0.0, neginf=0.0)) > 2.0 * limit * end.floor:
+            return False
+    return True
