@@ -122,7 +122,7 @@ def joint(graph: Graph, first: int, second: int) -> Callable[[Candidate], bool]:
 
 def reduced(
     graph: Graph, fails: Callable[[Candidate], bool], *, hint: Iterable[int] = ()
-) -> Reduced:
+) -> Reduced[Candidate]:
     """Returns the result of reducing the whole graph, which must fail."""
     result = reduce(Problem(graph, graph.whole(), Planted(fails)), hint=hint)
     assert not isinstance(result, DoesNotFail), f"the start does not fail: {result.seen}"
@@ -136,7 +136,7 @@ def assert_reduces_to(
     *,
     calls: int | None = None,
     hint: Iterable[int] = (),
-) -> Reduced:
+) -> Reduced[Candidate]:
     """Reduces the whole graph and asserts what is left, and at most how many calls it took."""
     result = reduced(graph, fails, hint=hint)
     left = sorted(result.candidate.nodes)

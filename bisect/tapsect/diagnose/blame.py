@@ -59,7 +59,7 @@ class Blame:
     suspects: tuple[Suspect, ...] = ()
     nodes: tuple[int, ...] = ()
     confirmed: Confirmed | None = None
-    reduced: Reduced | None = None
+    reduced: Reduced[Candidate] | None = None
     final: Examined | None = None
     sample: int = 0
     reduce_builds: int = 0
@@ -208,7 +208,7 @@ def _hint(subject: Subject, blame: Blame) -> Iterable[int]:
     return blame.nodes
 
 
-def _nodes(subject: Subject, blame: Blame, reduced: Reduced) -> tuple[int, ...]:
+def _nodes(subject: Subject, blame: Blame, reduced: Reduced[Candidate]) -> tuple[int, ...]:
     """Returns the operators at fault: the region, or what the reduction needed of more."""
     needed = subject.reference.topology.blamed(reduced.candidate.nodes)
     if not blame.suspects or len(blame.nodes) > 4 * len(needed):

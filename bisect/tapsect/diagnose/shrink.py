@@ -76,7 +76,7 @@ def shrink(
     *,
     hint: Iterable[int] = (),
     confirmations: Confirm | None = None,
-) -> Reduced | DoesNotFail:
+) -> Reduced[Candidate] | DoesNotFail:
     """Returns the smallest part of a confirmed one that fails in the same way."""
     if examiner.kind not in ERRORS and examiner.tolerance is None:
         limit = limit_for(max(examiner.classes.contraction, examiner.classes.rest, 2.0**-24))

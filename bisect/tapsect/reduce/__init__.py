@@ -10,12 +10,24 @@ reducer        the driver: start check, fixed point, proof of 1-minimality, fres
 from __future__ import annotations
 
 from tapsect.candidate import Candidate, Structure
-from tapsect.reduce.passes import TABLE, Pass
-from tapsect.reduce.problem import Check, OtherFailure, Problem, Reducible
+from tapsect.reduce.passes import BY_BISECTION, BY_STEPS, TABLE, Pass
+from tapsect.reduce.problem import (
+    Answer,
+    Asked,
+    Check,
+    OtherFailure,
+    Problem,
+    Question,
+    Reducible,
+)
 from tapsect.reduce.reducer import Confirm, DoesNotFail, Reduced, Stage, reduce
 
 __all__ = [
+    "BY_BISECTION",
+    "BY_STEPS",
     "TABLE",
+    "Answer",
+    "Asked",
     "Candidate",
     "Check",
     "Confirm",
@@ -23,6 +35,7 @@ __all__ = [
     "OtherFailure",
     "Pass",
     "Problem",
+    "Question",
     "Reduced",
     "Reducible",
     "Stage",

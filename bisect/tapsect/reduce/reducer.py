@@ -10,18 +10,18 @@ A start that does not fail twice in one way is not reduced: see ``DoesNotFail``.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import islice
+from typing import Generic, TypeVar
 
-from tapsect.candidate import Candidate, neighbours, restrict
 from tapsect.reduce.passes import TABLE, Pass
-from tapsect.reduce.problem import OtherFailure, Problem
+from tapsect.reduce.problem import Answer, OtherFailure, Question
 from tapsect.verdict import Signature, Verdict
 
 __all__ = ["TWO_OF_THREE", "Confirm", "DoesNotFail", "Reduced", "Stage", "reduce"]
 
-# How far around the hinted nodes to look before the passes take over.
-_RINGS = 2
+C = TypeVar("C", bound=Hashable)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,19 +57,19 @@ class DoesNotFail:
         unstable: Whether the answers differ from each other, or say so themselves.
     """
 
-    seen: tuple[tuple[Verdict, Signature | None], ...]
+    seen: tuple[Answer, ...]
     unstable: bool
 
 
 @dataclass(frozen=True, slots=True)
-class Reduced:
+class Reduced(Generic[C]):
     """The smallest candidate that was found, and what is known about it.
 
     Attributes:
         candidate: The candidate.
         signature: The fault it shows.
         one_minimal: Whether every neighbour (one node removed or bypassed) was seen not to show
-            the fault.
+            the fault; false when that was not asked for.
         undecided: Neighbours that answered differently each time; none when ``one_minimal``.
         calls: Candidates built and run, the start and the final checks included.
         reproduced: How many of the final fresh checks showed the fault.
@@ -79,25 +79,26 @@ class Reduced:
         trail: What each step did.
     """
 
-    candidate: Candidate
+    candidate: C
     signature: Signature | None
     one_minimal: bool
-    undecided: tuple[Candidate, ...]
+    undecided: tuple[C, ...]
     calls: int
     reproduced: int
     of: int
     confirmed: bool
-    other_failures: tuple[OtherFailure, ...]
+    other_failures: tuple[OtherFailure[C], ...]
     trail: tuple[Stage, ...]
 
 
 def reduce(
-    problem: Problem,
+    problem: Question[C],
     *,
     passes: Sequence[Pass] = TABLE,
     hint: Iterable[int] = (),
     confirm: Confirm = TWO_OF_THREE,
-) -> Reduced | DoesNotFail:
+    prove: bool = True,
+) -> Reduced[C] | DoesNotFail:
     """Returns the smallest candidate that shows the fault of ``problem``, or why there is none.
 
     Args:
@@ -106,6 +107,7 @@ def reduce(
         hint: Nodes believed to be at fault; they are tried alone before anything else, then
             with their neighbourhood.
         confirm: How the result is asked again.
+        prove: Whether to ask every neighbour of the result, and to go on where one fails.
 
     Notes:
         Cost: about ``log2(n) + 6`` calls when one node of n is at fault, 5 when it is hinted;
@@ -114,7 +116,7 @@ def reduce(
         fault, each of which was asked.  Equal problems end in equal results.
         Non-guarantee: a smaller candidate may exist that is two steps away.
     """
-    driver = _Driver(problem, [])
+    driver = _Driver(problem, [], prove)
     refusal = driver.check_start()
     if refusal is not None:
         return refusal
@@ -125,7 +127,7 @@ def reduce(
     return Reduced(
         candidate=candidate,
         signature=problem.signature,
-        one_minimal=not undecided,
+        one_minimal=prove and not undecided,
         undecided=tuple(undecided),
         calls=problem.calls,
         reproduced=sum(fresh),
@@ -137,9 +139,10 @@ def reduce(
 
 
 @dataclass(slots=True)
-class _Driver:
-    problem: Problem
+class _Driver(Generic[C]):
+    problem: Question[C]
     trail: list[Stage]
+    proving: bool
 
     def check_start(self) -> DoesNotFail | None:
         """Returns why the start cannot be reduced; ``None`` when it fails twice in one way."""
@@ -152,44 +155,26 @@ class _Driver:
         problem.signature = expected or first[1]
         second = problem.ask_afresh(start)
         fails = [v is Verdict.DIVERGES and problem.is_same(s) for v, s in (first, second)]
-        self.trail.append(self.stage("start", len(start.nodes), calls))
+        self.trail.append(self.stage("start", problem.size(start), calls))
         if all(fails):
             return None
         return DoesNotFail((first, second), unstable=fails[0] or first != second)
 
     def stage(self, name: str, before: int, calls: int) -> Stage:
-        return Stage(
-            name, before, len(self.problem.current.nodes), calls=self.problem.calls - calls
-        )
+        problem = self.problem
+        return Stage(name, before, problem.size(problem.current), calls=problem.calls - calls)
 
     def try_hint(self, hint: frozenset[int]) -> None:
         """Tries the hinted nodes alone, then with what surrounds them."""
-        problem, start = self.problem, self.problem.current
-        guess = hint & start.nodes
-        calls = problem.calls
-        for _ in range(_RINGS + 1 if guess else 0):
-            if problem.consider(restrict(problem.structure, start, guess)):
-                break
-            guess |= self.around(guess) & start.nodes
-        if guess:
-            self.trail.append(self.stage("hint", len(start.nodes), calls))
+        problem = self.problem
+        before, calls = problem.size(problem.current), problem.calls
+        if any(problem.consider(guess) for guess in problem.guesses(hint)) or problem.calls > calls:
+            self.trail.append(self.stage("hint", before, calls))
 
-    def around(self, nodes: frozenset[int]) -> frozenset[int]:
-        """Returns the nodes that write what ``nodes`` read, or read what they write."""
-        structure = self.problem.structure
-        writers = {structure.producer(t) for node in nodes for t in structure.reads(node)}
-        readers = {
-            reader
-            for node in nodes
-            for tensor in structure.writes(node)
-            for reader in structure.consumers(tensor)
-        }
-        return frozenset(node for node in writers | readers if node is not None)
-
-    def run(self, passes: Sequence[Pass]) -> list[Candidate]:
+    def run(self, passes: Sequence[Pass]) -> list[C]:
         """Runs passes and the proof until neither finds anything; returns what stayed open."""
         problem = self.problem
-        finished: dict[str, Candidate] = {}
+        finished: dict[str, C] = {}
         while True:
             before = problem.current
             for row in passes:
@@ -200,36 +185,40 @@ class _Driver:
                 if problem.current == start:
                     finished[row.name] = start
             if problem.current == before:
+                if not self.proving:
+                    return []
                 calls = problem.calls
                 undecided = self.prove(before)
-                self.trail.append(self.stage("prove", len(before.nodes), calls))
+                self.trail.append(self.stage("prove", problem.size(before), calls))
                 if problem.current == before:
                     return undecided
 
     def run_pass(self, row: Pass) -> None:
         problem = self.problem
-        before, calls = len(problem.current.nodes), problem.calls
+        before, calls = problem.size(problem.current), problem.calls
         row.run(problem.within_budget() if row.kind == "beautify" else problem)
         if problem.calls > calls:
             self.trail.append(self.stage(row.name, before, calls))
 
-    def prove(self, candidate: Candidate) -> list[Candidate]:
+    def prove(self, candidate: C) -> list[C]:
         """Asks for every neighbour of ``candidate``; returns those that cannot be decided."""
-        undecided: list[Candidate] = []
-        for neighbour in neighbours(self.problem.structure, candidate):
-            verdict = self.problem.look(neighbour)
-            if self.problem.current != candidate:
+        problem = self.problem
+        undecided: list[C] = []
+        for number, neighbour in enumerate(problem.neighbours(candidate)):
+            problem.foresee(islice(problem.neighbours(candidate), number, None))
+            verdict = problem.look(neighbour)
+            if problem.current != candidate:
                 return []
             if verdict is Verdict.UNSTABLE:
                 undecided.append(neighbour)
         return undecided
 
-    def ask_again(self, candidate: Candidate, confirm: Confirm) -> list[bool]:
+    def ask_again(self, candidate: C, confirm: Confirm) -> list[bool]:
         """Returns, for each fresh build of ``candidate``, whether it shows the fault."""
         calls = self.problem.calls
         fresh: list[bool] = []
         while len(fresh) < confirm.of and not (len(fresh) >= confirm.need and all(fresh)):
             verdict, signature = self.problem.ask_afresh(candidate)
             fresh.append(verdict is Verdict.DIVERGES and self.problem.is_same(signature))
-        self.trail.append(self.stage("confirm", len(candidate.nodes), calls))
+        self.trail.append(self.stage("confirm", self.problem.size(candidate), calls))
         return fresh

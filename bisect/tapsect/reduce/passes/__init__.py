@@ -15,6 +15,9 @@ cannot exist, is free.
 the answers, and on nothing else: no randomness, no order of a ``set``.  The driver runs a pass
 again only when ``current`` has changed since, and equal questions must end in equal minima.
 
+*It may say what comes next.*  ``problem.foresee(candidates)`` names what will be asked if the
+answers are no, so that several checks can run at a time.  It changes no answer and no count.
+
 *It makes one sweep.*  Never run to a fixed point inside a pass.  Another pass may make yours
 worth more by then; the driver repeats the whole table until nothing changes.
 
@@ -38,7 +41,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from tapsect.reduce.passes.bypass_nodes import bypass_nodes
 from tapsect.reduce.passes.cut_ends import cut_ends
@@ -46,9 +49,9 @@ from tapsect.reduce.passes.cut_outputs import cut_outputs
 from tapsect.reduce.passes.drop_runs import drop_runs
 from tapsect.reduce.passes.feed_directly import feed_directly
 from tapsect.reduce.passes.fold_branch import fold_branch
-from tapsect.reduce.problem import Reducible
+from tapsect.reduce.passes.walk_ends import walk_ends
 
-__all__ = ["TABLE", "Pass"]
+__all__ = ["BY_BISECTION", "BY_STEPS", "TABLE", "Pass"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,13 +61,13 @@ class Pass:
     Attributes:
         name: The word on the command line and in the trail.
         purpose: One line for a person.
-        run: The pass.
+        run: The pass; it sees an ``Asked`` over its kind of candidate.
         kind: ``shrink`` must finish, ``beautify`` stops at the budget.
     """
 
     name: str
     purpose: str
-    run: Callable[[Reducible], None]
+    run: Callable[[Any], None]
     kind: Literal["shrink", "beautify"]
 
 
@@ -78,3 +81,11 @@ TABLE: tuple[Pass, ...] = (
 )
 """Cheap and coarse first.  Bypassing comes before dropping: between two nodes that fail only
 together every drop is in vain, while one bypass may take everything away."""
+
+BY_BISECTION: tuple[Pass, ...] = (TABLE[1],)
+"""What ``--mode bisect`` runs: a contiguous part, in a logarithm of calls."""
+
+BY_STEPS: tuple[Pass, ...] = (
+    Pass("walk-ends", "end earlier, begin later, one node at a time", walk_ends, "shrink"),
+)
+"""What ``--mode linear`` runs: a contiguous part, also where the failure is not monotone."""

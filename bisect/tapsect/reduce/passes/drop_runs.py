@@ -7,7 +7,9 @@ What they computed is fed to its readers with recorded values.
 
 from __future__ import annotations
 
-from tapsect.candidate import ordered, without
+from collections.abc import Iterator, Sequence
+
+from tapsect.candidate import Candidate, ordered, without
 from tapsect.reduce.problem import Reducible
 
 __all__ = ["drop_runs"]
@@ -29,6 +31,15 @@ def drop_runs(problem: Reducible) -> None:
         for start in range(0, len(nodes), size):
             run = problem.current.nodes.intersection(nodes[start : start + size])
             if run:
+                problem.foresee(_sweep(problem, nodes[start:], size))
                 problem.consider(without(problem.structure, problem.current, run))
         nodes = ordered(problem.structure, problem.current.nodes)
         size = min(size, len(nodes)) // 2
+
+
+def _sweep(problem: Reducible, nodes: Sequence[int], size: int) -> Iterator[Candidate]:
+    """Yields what is asked from here on while no run can be dropped."""
+    for start in range(0, len(nodes), size):
+        run = problem.current.nodes.intersection(nodes[start : start + size])
+        if run:
+            yield without(problem.structure, problem.current, run)
