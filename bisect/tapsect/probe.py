@@ -145,10 +145,16 @@ class Journal:
         return Outcome(values, failure, fusions, entry["precisions"], entry["seconds"])
 
     def close(self, *, finished: bool) -> None:
-        """Ends the journal of a finished diagnosis; the values go, the record stays."""
+        """Ends the journal of a finished diagnosis; the values go, the record stays.
+
+        Of an unfinished one both stay, unless there is nothing to continue.
+        """
         if finished:
             self.append({"entry": "end"})
+        if finished or not self.known:
             shutil.rmtree(self.values, ignore_errors=True)
+        if not finished and not self.known:
+            self.file.unlink(missing_ok=True)
 
 
 class Prober:

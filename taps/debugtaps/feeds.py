@@ -153,7 +153,7 @@ def _from_script(path: Path, function: str) -> list[Sample]:
         found = [loaded] if isinstance(loaded, Mapping) else list(loaded)
     except InputError:
         raise
-    except Exception as error:  # the user's code may raise anything
+    except (Exception, SystemExit) as error:  # the user's code may raise anything
         raise InputError(f"{path} raised {type(error).__name__}: {error}") from error
     if not found:
         raise InputError(f"{path}: {function}() yielded no sample.")

@@ -145,9 +145,7 @@ class Graph:
     @cached_property
     def opset(self) -> int:
         """Returns the version of the standard domain."""
-        return max(
-            (o.version for o in self.shell.opset_import if o.domain in ("", "ai.onnx")), default=1
-        )
+        return _standard_opset(self.shell)
 
     @cached_property
     def fixed(self) -> frozenset[str]:
@@ -167,9 +165,10 @@ class Graph:
         for node in self.nodes:
             if node.op in ("Shape", "Size") and not node.domain:
                 known.update(node.writes)
-            elif node.reads and any(t in known for t in node.reads):
-                if all(t in known or t in self.fixed for t in node.reads):
-                    known.update(node.writes)
+            elif any(t in known for t in node.reads) and all(
+                t in known or t in self.fixed for t in node.reads
+            ):
+                known.update(node.writes)
         return frozenset(known - self.fixed)
 
     def elem(self, tensor: str) -> int | None:
@@ -215,7 +214,10 @@ def load_graph(path: Path, folder: Path) -> Graph:
     folder.mkdir(parents=True, exist_ok=True)
     digest = _sha256(path)
     _move_weights(model, path.parent, folder, digest)
-    return _build(path, folder, model, digest)
+    try:
+        return _build(path, folder, model, digest)
+    except ModelError as error:
+        raise ModelError(f"{path}: {error}") from None
 
 
 def _read(path: Path) -> ModelProto:
@@ -223,6 +225,8 @@ def _read(path: Path) -> ModelProto:
         raise ModelError(f"{path}: no such file; expected an ONNX model")
     if path.is_dir():
         raise ModelError(f"{path}: is a folder; expected an ONNX file")
+    if path.suffix == ".py":
+        raise ModelError(f"{path}: is Python; export it to ONNX first (torch.onnx.export)")
     if path.stat().st_size == 0:
         raise ModelError(f"{path}: is empty; expected an ONNX model")
     try:
@@ -236,6 +240,8 @@ def _read(path: Path) -> ModelProto:
         ) from error
     if not model.graph.node and not model.graph.output:
         raise ModelError(f"{path}: holds no graph; expected an ONNX model with nodes and outputs")
+    if not model.graph.output:
+        raise ModelError(f"{path}: has no outputs, so nothing can be compared; export it again")
     return model
 
 
@@ -256,12 +262,18 @@ def _check(path: Path, model: ModelProto) -> None:
                 f"{path}: the weight file {where.get('location')!r} of {tensor.name!r} is "
                 "missing; put it beside the model"
             )
-        end = int(where.get("offset") or 0) + int(where.get("length") or 0)
+        end = _end_of(path, tensor.name, where)
         if file.stat().st_size < end:
             raise ModelError(
                 f"{path}: the weight file {where.get('location')!r} ends before "
                 f"{tensor.name!r} ({file.stat().st_size} bytes, {end} needed); copy it again"
             )
+    known, asked = onnx.defs.onnx_opset_version(), _standard_opset(model)
+    if asked > known:
+        raise ModelError(
+            f"{path}: uses opset {asked}, the installed onnx {onnx.__version__} knows opsets up to "
+            f"{known}; install a newer onnx, or export with an older opset"
+        )
     try:
         onnx.checker.check_model(str(path) if _has_external(model) else model)
     except Exception as error:  # ValidationError and, for odd files, others
@@ -270,6 +282,24 @@ def _check(path: Path, model: ModelProto) -> None:
         if "topological" in first or "sorted" in first:
             return  # engines take such models; the nodes are sorted below
         raise ModelError(f"{path}: is not valid ONNX: {first[:400]}") from error
+
+
+def _standard_opset(model: ModelProto) -> int:
+    return max((o.version for o in model.opset_import if o.domain in ("", "ai.onnx")), default=1)
+
+
+def _end_of(path: Path, name: str, where: Mapping[str, str]) -> int:
+    """Returns where the bytes of an external tensor end in its file."""
+    try:
+        offset, length = (int(where.get(key) or 0) for key in ("offset", "length"))
+    except ValueError:
+        offset = length = -1
+    if min(offset, length) < 0:
+        raise ModelError(
+            f"{path}: offset or length of the external weights of {name!r} is no number; "
+            "save the model again"
+        )
+    return offset + length
 
 
 def _has_external(model: ModelProto) -> bool:
@@ -492,13 +522,24 @@ def _sorted(protos: Sequence[NodeProto], known: set[str]) -> list[tuple[NodeProt
             else:
                 later.append((proto, reads))
         if len(later) == len(waiting):
-            missing = sorted({t for _, reads in later for t in reads if t not in have})
-            raise ModelError(
-                f"node {later[0][0].name or later[0][0].op_type!r} reads {missing[0]!r}, which "
-                "nothing produces before it (a cycle or a missing tensor)"
-            )
+            raise ModelError(_unsortable(later, have))
         waiting = later
     return result
+
+
+def _unsortable(waiting: Sequence[tuple[NodeProto, list[str]]], have: set[str]) -> str:
+    """Returns why nodes cannot be put in order: a tensor that nothing makes, or a cycle."""
+    made = {t for proto, _ in waiting for t in proto.output} | have
+    for proto, reads in waiting:
+        for tensor in reads:
+            if tensor not in made:
+                return f"node {proto.name or proto.op_type!r} reads {tensor!r}, which nothing makes"
+    proto, reads = waiting[0]
+    tensor = next(t for t in reads if t not in have)
+    return (
+        f"node {proto.name or proto.op_type!r} reads {tensor!r}, which is made from its own "
+        "result (a cycle)"
+    )
 
 
 def _repeats(names: Iterable[str]) -> bool:

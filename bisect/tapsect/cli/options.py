@@ -36,7 +36,7 @@ ModelFile = Annotated[
     Path,
     typer.Argument(
         metavar="MODEL",
-        help="An ONNX file, or a Python file with class Model and function get_fwd_args().",
+        help="An ONNX file; external weights lie beside it.",
     ),
 ]
 Inputs = Annotated[

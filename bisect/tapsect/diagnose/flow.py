@@ -97,6 +97,8 @@ def diagnose(
             finding = _Diagnosis(subject).run()
             finished = True
             return finding
+        except EngineFailure as failure:  # the engine's own are observations, kept as such
+            raise subject.reference.failed(failure) from failure
         finally:
             subject.close(finished=finished)
 

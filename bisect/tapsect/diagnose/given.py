@@ -149,7 +149,25 @@ def golden_values(path: Path, graph: Graph, samples: int) -> list[dict[str, Arra
                 f"--reference {path} lacks output {missing[0]!r}; it holds "
                 f"{', '.join(sorted(values)[:6]) or 'nothing'}"
             )
+        for name, kind in graph.outputs.items():
+            _fits(path, name, values[name], kind.shape)
     return golden
+
+
+def _fits(path: Path, name: str, value: Array, shape: tuple[int | str | None, ...] | None) -> None:
+    """Golden values of another shape than the model declares belong to another model."""
+    if shape is None:
+        return
+    same = len(shape) == value.ndim and all(
+        not isinstance(want, int) or want == size
+        for want, size in zip(shape, value.shape, strict=True)
+    )
+    if not same:
+        wanted = ",".join("?" if d is None else str(d) for d in shape)
+        raise InputError(
+            f"--reference {path}: output {name!r} has shape {list(value.shape)}, the model "
+            f"declares [{wanted}]; give golden values of this model"
+        )
 
 
 def load_judge(text: str) -> Judge:
@@ -167,7 +185,7 @@ def load_judge(text: str) -> Judge:
     module = importlib.util.module_from_spec(spec)
     try:
         spec.loader.exec_module(module)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise InputError(
             f"--judge {path} cannot be loaded: {type(error).__name__}: {error}"
         ) from error

@@ -15,7 +15,18 @@ from pathlib import Path
 
 import numpy as np
 
-from debugtaps import Array, EngineSpec, Graph, Host, SpecError, load_graph, promote, resolve, save
+from debugtaps import (
+    Array,
+    EngineSpec,
+    Graph,
+    Host,
+    InputError,
+    SpecError,
+    load_graph,
+    promote,
+    resolve,
+    save,
+)
 from tapsect.diagnose.given import (
     Given,
     Judge,
@@ -131,6 +142,12 @@ def open_subject(options: Options, folder: Path, progress: Progress) -> Subject:
         original = None
         if options.reference_model is not None:
             kept = load_graph(options.reference_model, work)
+            missing = next((n for n in graph.outputs if n not in kept.outputs), None)
+            if missing is not None:
+                raise InputError(
+                    f"--reference-model {options.reference_model} has no output {missing!r}; "
+                    "give the original of this model"
+                )
             original = _reference(options, options.reference_model, kept, truth, work, stated)
         for host in (engine, truth):
             host.ready()  # an engine that cannot be loaded is found before anything is kept

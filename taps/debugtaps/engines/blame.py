@@ -32,7 +32,7 @@ from debugtaps.errors import (
     WorkerError,
 )
 
-__all__ = ["died", "ending", "load_refused", "raised", "timed_out"]
+__all__ = ["died", "ending", "load_died", "load_refused", "raised", "timed_out"]
 
 _NO_MEMORY = re.compile(
     r"out of memory|outofmemory|bad[_ ]alloc|cannot allocate memory|failed to allocate memory"
@@ -41,8 +41,12 @@ _NO_MEMORY = re.compile(
 )
 
 
-def raised(error: Mapping[str, Any], phase: Phase, tail: str) -> EngineFailure:
-    """Returns the failure of a build or run that raised."""
+def raised(
+    spec: EngineSpec, error: Mapping[str, Any], phase: Phase, tail: str
+) -> EngineFailure | SpecError:
+    """Returns the failure of a build or run that raised, or that its author broke the contract."""
+    if "ContractBroken" in error["kinds"]:
+        return SpecError(f"engine {spec.spec!r} does not keep the contract: {error['text']}")
     kind: FailureKind = "build_error" if phase == "build" else "run_error"
     if "MemoryError" in error["kinds"] or _NO_MEMORY.search(error["text"]):
         kind = "out_of_memory"
@@ -86,8 +90,27 @@ def load_refused(
     if refused == "import":
         return MissingPackage(_import_text(spec, python, header))
     error = header["error"]
+    said = f"{error['type']}: {error['text']}"
+    if "SyntaxError" in error["kinds"]:
+        return SpecError(f"engine {spec.spec!r} is not valid Python: {said}")
+    return WorkerError(f"engine {spec.spec!r} could not be set up: {said}{_where(tail)}")
+
+
+def _where(tail: str) -> str:
+    """Returns the line of the user's code at which a printed traceback ends."""
+    places = re.findall(r'File "([^"]+)", line (\d+)', tail)
+    return f" ({Path(places[-1][0]).name}, line {places[-1][1]})" if places else ""
+
+
+def load_died(spec: EngineSpec, python: Path | None, code: int, tail: str) -> WorkerError:
+    """Returns the error of a worker that ended while it loaded its engine."""
+    lines = [line.strip() for line in tail.splitlines() if line.strip()]
+    said = f"; the last it printed: {lines[-1][:300]}" if lines else ""
+    mend = ""
+    if python is not None and not said:
+        mend = f"; is {python} a Python interpreter? Give one with --engine-python"
     return WorkerError(
-        f"engine {spec.spec!r} could not be set up: {error['type']}: {error['text']}\n{tail}"
+        f"the worker of {spec.spec!r} {ending(code)} while it loaded the engine{said}{mend}"
     )
 
 

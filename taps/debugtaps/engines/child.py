@@ -68,7 +68,13 @@ class Child:
 
     def __init__(self, python: Path, cwd: Path | None = None) -> None:
         # The log is a file and not a pipe: nobody need drain it, and it outlives the child.
-        self._log = tempfile.TemporaryFile(prefix="tapsect-log-", mode="a+b")  # noqa: SIM115
+        try:
+            self._log = tempfile.TemporaryFile(prefix="tapsect-log-", mode="a+b")  # noqa: SIM115
+        except OSError as error:
+            raise WorkerError(
+                f"no temporary file can be made ({error.strerror or error}); set TMPDIR to a "
+                "folder with room"
+            ) from error
         self._mark = 0
         request_read, self._request = os.pipe()
         self._reply, reply_write = os.pipe()

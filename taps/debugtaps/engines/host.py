@@ -18,7 +18,7 @@ from pathlib import Path
 from types import MappingProxyType, TracebackType
 from typing import Any, Self
 
-from debugtaps.engines.blame import died, ending, load_refused, raised, timed_out
+from debugtaps.engines.blame import died, load_died, load_refused, raised, timed_out
 from debugtaps.engines.builds import Build, Noise, Sweep, checked
 from debugtaps.engines.child import Child, ChildDied, ChildLate, Reply
 from debugtaps.engines.contract import Array, Feeds
@@ -105,10 +105,7 @@ class Host:
                 reply = self._child.receive(time.monotonic() + self.timeout)
             except ChildDied as end:
                 tail = self._child.tail()
-                raise WorkerError(
-                    f"the worker of {self.spec.spec!r} {ending(end.code)} while it loaded "
-                    f"the engine; it printed:\n{tail}"
-                ) from None
+                raise load_died(self.spec, self.python, end.code, tail) from None
             except ChildLate:
                 raise WorkerError(
                     f"engine {self.spec.spec!r} did not load within {self.timeout:g} s"
@@ -148,7 +145,7 @@ class Host:
                 child.kill()  # an answer that nobody read would be taken for the next one
                 raise
             if "error" in reply.header:
-                raise raised(reply.header["error"], phase, child.tail())
+                raise raised(self.spec, reply.header["error"], phase, child.tail())
             return reply
 
     def build(

@@ -200,6 +200,24 @@ def import_target(kind: str, where: str) -> Any:
     return module
 
 
+class ContractBroken(Exception):
+    """An engine does not do what every engine must: its author's fault, not the compiler's."""
+
+
+def breach(engine: Any) -> Optional[str]:
+    """Returns how an engine breaks the contract at first sight, or None."""
+    build = getattr(engine, "build", None)
+    if not callable(build):
+        return "has no method build(model, taps)"
+    try:
+        inspect.signature(build).bind(Path(), ())
+    except TypeError as error:
+        return "build does not take (model, taps): %s" % error
+    except ValueError:  # a builtin without a signature
+        return None
+    return None
+
+
 def find_class(kind: str, where: str, name: str) -> Any:
     """Returns the engine's class; raises LookupError that names what the module does hold."""
     found = module = import_target(kind, where)
@@ -324,6 +342,9 @@ class Server:
             traceback.print_exc()
             text = "%s: %s" % (type(error).__name__, error)
             return {"refused": "options", "text": text, "takes": option_names(cls)}, {}
+        broken = breach(self.engine)
+        if broken is not None:
+            return {"refused": "class", "text": "%s %s" % (header["target"][2], broken)}, {}
         u = getattr(self.engine, "unit_roundoff", None)
         u = u() if callable(u) else u
         return {
@@ -344,7 +365,10 @@ class Server:
 
     def _keep(self, session: Any) -> Tuple[Dict[str, Any], Groups]:
         if not callable(getattr(session, "run", None)):
-            raise TypeError("build returned a %s without run" % type(session).__name__)
+            raise ContractBroken(
+                "build returned a %s; expected a session with run(feeds) and close()"
+                % type(session).__name__
+            )
         number, self.next_session = self.next_session, self.next_session + 1
         self.sessions[number] = session
         optional = ("save", "fusions", "precisions")
@@ -368,9 +392,14 @@ class Server:
     def _answer(self, header: Dict[str, Any], feeds: Mapping[str, Any]) -> Dict[str, Any]:
         outputs = self.sessions[header["session"]].run(feeds)
         if not isinstance(outputs, Mapping):
-            raise TypeError("run returned a %s, not a mapping" % type(outputs).__name__)
+            raise ContractBroken(
+                "run returned a %s; expected a mapping from names to arrays"
+                % type(outputs).__name__
+            )
         wanted = header["names"]
         chosen = outputs if wanted is None else [name for name in wanted if name in outputs]
+        for name in chosen:
+            _check_value(name, outputs[name])
         return {str(name): outputs[name] for name in chosen}
 
     def run(self, header: Dict[str, Any], groups: Groups) -> Tuple[Dict[str, Any], Groups]:
@@ -435,6 +464,20 @@ class Server:
         if closer is not None:
             closer()
         return {}, {}
+
+
+def _check_value(name: Any, value: Any) -> None:
+    """Takes arrays and what ONNX has beside them (sequences, maps, nothing), and no more."""
+    if value is None or isinstance(value, (list, tuple, dict)):
+        return
+    array = None if isinstance(value, (str, bytes)) else np.asarray(value)
+    if array is None or (
+        array.dtype == object and not all(isinstance(each, (str, bytes)) for each in array.flat)
+    ):
+        kind = type(value).__name__
+        raise ContractBroken(
+            "run returned Python objects (%s) for %r; expected an array" % (kind, str(name))
+        )
 
 
 OPERATIONS = ("load", "build", "restore", "put", "drop", "run", "sweep", "ask", "save", "close")
