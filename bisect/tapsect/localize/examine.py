@@ -214,7 +214,7 @@ class Examiner:
         answers: Mapping[str, Array],
         samples: int,
     ) -> tuple[Measured, dict[str, Array]]:
-        """Returns the reference's answer with its spread, and what of discrete ones noise explains."""
+        """Returns the reference's answer with its spread, and the indices that noise explains."""
         reference = self.reference
         aliases = dict(candidate.bypass)
         shapes = dict(reference.shapes(self.recorded.feeds)) | {

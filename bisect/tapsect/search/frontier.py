@@ -106,12 +106,18 @@ def refine(
         that stops being relevant is dropped without a probe.  Where a run of disturbing taps
         crosses a split, each side is searched from the end that is far from it.
 
+        A builder may take some taps but not many: when a chunk and both its halves are refused,
+        a quarter is tapped next, and no build holds more taps again than were ever taken, as
+        long as more are refused.  Where three single taps are refused and none was ever taken,
+        the builder takes none, and the rest is not asked.
+
         Cost: 1 call when no tap disturbs and all fit.  With k neighbouring disturbing taps
         among n and one bad region, at most ``2 * log2(n) + 2 * k + 1``.  With a limit of m taps
         in one build, about ``log(n) / log(m / 2)`` calls when none disturbs.  At worst (every
         tap disturbs, everywhere) ``2 * n - 1``: give ``max_calls``.
-        Guarantee: each healing or refusing item was probed by itself beside accepted ones, and
-        each accepted one was part of an accepted probe.
+        Guarantee: each healing or refusing item was probed by itself beside accepted ones
+        (except where the builder takes none), and each accepted one was part of an accepted
+        probe.
         Non-guarantee: taps that only *together* disturb are not told apart from single ones: the
         last of them to be added is named.  See ``subsets`` for the smallest disturbing set.
 
@@ -138,6 +144,10 @@ def refine(
     return search.result()
 
 
+# Single taps that are refused before a builder is taken to take none.
+_SINGLES = 3
+
+
 class _OutOfCalls(Exception):
     """Raised by the probe that is not affordable, and caught by the search that made it."""
 
@@ -151,6 +161,9 @@ class _Refinement(Generic[T]):
     limit: Limit[T] | None
     max_calls: int | None
     calls: int = 0
+    most: int | None = None
+    taken: int = 0
+    refused: bool = False
     open: set[T] = field(default_factory=set)
     accepted: set[T] = field(default_factory=set)
     healing: set[T] = field(default_factory=set)
@@ -161,6 +174,9 @@ class _Refinement(Generic[T]):
         self.open = set(self.order)
         try:
             while self.open:
+                if not self.taken and len(self.refusing) >= _SINGLES:
+                    self.refusing |= self.open
+                    self.open = set()
                 chunk = self.choose()
                 if chunk:
                     self.settle(chunk)
@@ -180,36 +196,48 @@ class _Refinement(Generic[T]):
     def sort(self, items: set[T]) -> tuple[T, ...]:
         return tuple(item for item in self.order if item in items)
 
+    def fits(self, items: set[T]) -> bool:
+        count = self.most is None or len(items) <= self.most
+        return count and (self.limit is None or self.limit.fits(self.sort(items)))
+
     def choose(self) -> tuple[T, ...]:
         """Returns what to tap next: all that fits beside the accepted taps, spread evenly."""
-        if self.limit is None:
-            return self.sort(self.open)
-        heavy = {item for item in self.open if not self.limit.fits((item,))}
+        limit = self.limit or Limit(budget=1.0, weight=lambda _: 0.0)
+        heavy = {item for item in self.open if not limit.fits((item,))}
         self.too_heavy |= heavy
         self.open -= heavy
         waiting = self.sort(self.open)
+        every = len(self.order) if self.most is None else self.most
         # What the accepted taps bound is known: a look that they would half fill goes without.
-        room = self.limit.budget - sum(map(self.limit.weight, self.sort(self.accepted)))
-        if room < self.limit.budget / 2:
-            room = self.limit.budget
-        chosen = self.spread(self.limit.weight, waiting, room=room)
-        return chosen or self.spread(self.limit.weight, waiting, room=self.limit.budget)
+        room = limit.budget - sum(map(limit.weight, self.sort(self.accepted)))
+        count = every - len(self.accepted)
+        if room < limit.budget / 2 or (self.most is not None and count < every / 2):
+            room, count = limit.budget, every
+        chosen = self.spread(limit.weight, waiting, room=room, count=count)
+        return chosen or self.spread(limit.weight, waiting, room=limit.budget, count=every)
 
     def spread(
-        self, weight: Callable[[T], float], waiting: tuple[T, ...], *, room: float
+        self, weight: Callable[[T], float], waiting: tuple[T, ...], *, room: float, count: int
     ) -> tuple[T, ...]:
         """Returns items at 1/2, 1/4, 3/4, 1/8 … of ``waiting`` until ``room`` is filled."""
         chosen: set[T] = set()
         for item in (waiting[position] for position in _halving_order(len(waiting))):
-            if weight(item) <= room:
+            if weight(item) <= room and len(chosen) < count:
                 chosen.add(item)
                 room -= weight(item)
         return self.sort(chosen)
 
     def settle(self, chunk: tuple[T, ...]) -> None:
         """Decides every item of ``chunk`` that is still open."""
-        if chunk and not self.accepts(chunk) and len(chunk) > 1:
+        if chunk and not self.accepts(chunk) and len(chunk) > 1 and not self.crowded(len(chunk)):
             self.split(chunk, from_right=False)
+
+    def crowded(self, size: int) -> bool:
+        """Lowers the most taps of a build, once that many are known to be the trouble."""
+        if not self.refused or self.most is None or size <= self.taken:
+            return False
+        self.most = max(1, self.taken, size // 2)
+        return True
 
     def split(self, chunk: tuple[T, ...], *, from_right: bool) -> None:
         """Decides the items of a chunk that is known to disturb, by halves.
@@ -223,8 +251,12 @@ class _Refinement(Generic[T]):
         near, far = (left, right) if from_right else (right, left)
         if self.accepts(far):
             self.settle_remaining(near, from_right=from_right)
-        elif self.accepts(near):
+            return
+        crowd = self.refused
+        if self.accepts(near):
             self.settle_remaining(far, from_right=from_right)
+        elif crowd and self.refused and middle > self.taken:
+            self.most = max(1, self.taken, middle // 2)
         else:
             for half, direction in ((left, False), (right, True)):
                 remaining = self.still_open(half)
@@ -256,9 +288,11 @@ class _Refinement(Generic[T]):
             raise _OutOfCalls
         self.calls += 1
         together = self.accepted | set(chunk)
-        fits = self.limit is None or self.limit.fits(together)
-        look = self.probe(self.sort(together) if fits else chunk)
+        tapped = together if self.fits(together) else set(chunk)
+        look = self.probe(self.sort(tapped))
+        self.refused = look.refused
         if look.accepted:
+            self.taken = max(self.taken, len(tapped))
             self.accepted |= set(chunk)
             self.open -= set(chunk)
             if look.relevant is not None:
