@@ -71,6 +71,7 @@ BUILTINS: Mapping[str, Builtin] = MappingProxyType(
         "ort": Builtin("ort.py", "OrtEngine", None, "onnxruntime"),
         "ort-reference": Builtin("ort.py", "OrtReference", None, "onnxruntime"),
         "onnx": Builtin("onnx_reference.py", "OnnxReference", None, "onnx"),
+        "openvino": Builtin("openvino.py", "OpenVinoEngine", "openvino", "openvino"),
         "planted": Builtin("planted.py", "Planted", None, "onnx"),
     }
 )

@@ -1,0 +1,182 @@
+"""OpenVINO as engine: conformance, correct in f32, honest in bf16, published faults located."""
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from onnx import parser
+
+from debugtaps import EngineFailure, Host, SpecError, resolve, save
+from debugtaps.testing import CHECKS, check
+from tapsect import bisect
+from tapsect.finding import Finding
+
+pytest.importorskip("openvino")
+pytestmark = [pytest.mark.openvino, pytest.mark.engines]
+
+F32 = {"INFERENCE_PRECISION_HINT": "f32"}
+BF16 = {"INFERENCE_PRECISION_HINT": "bf16"}
+
+
+def has_bf16() -> bool:
+    """Returns whether this CPU computes bf16 itself."""
+    cpu = Path("/proc/cpuinfo")
+    return cpu.exists() and "avx512_bf16" in cpu.read_text(encoding="ascii", errors="ignore")
+
+
+needs_bf16 = pytest.mark.skipif(not has_bf16(), reason="this CPU has no bf16 instructions")
+
+
+def model(folder: Path, text: str) -> Path:
+    return save(parser.parse_model(text), folder / "model.onnx")
+
+
+def look(folder: Path, path: Path, feeds: dict[str, np.ndarray], **options: object) -> Finding:
+    out = folder / "out"
+    shutil.rmtree(out, ignore_errors=True)
+    return bisect(path, inputs=[feeds], engine="openvino", engine_options=options, out=out)
+
+
+MLP = """
+<ir_version: 8, opset_import: ["" : 17]>
+mlp (float[n, 16] x) => (float[n, 16] y)
+<float[16, 16] w>
+{
+    a = MatMul (x, w)
+    b = Relu (a)
+    c = MatMul (b, w)
+    y = Add (c, x)
+}
+"""
+
+
+def mlp(folder: Path) -> tuple[Path, dict[str, np.ndarray]]:
+    import onnx
+    from onnx import numpy_helper
+
+    rng = np.random.default_rng(0)
+    parsed = parser.parse_model(MLP)
+    weights = rng.standard_normal((16, 16)).astype(np.float32) / 4
+    del parsed.graph.initializer[:]
+    parsed.graph.initializer.append(numpy_helper.from_array(weights, "w"))
+    path = folder / "mlp.onnx"
+    onnx.save(parsed, path)
+    return path, {"x": rng.standard_normal((5, 16)).astype(np.float32)}
+
+
+KNOWN = {"takes int64": "the CPU plugin computes integers in 32 bits"}
+
+
+@pytest.mark.parametrize("name", list(CHECKS))
+def test_it_conforms(name: str) -> None:
+    result = check(name, "openvino", F32)
+    if name in KNOWN and result.status == "failed":
+        pytest.xfail(KNOWN[name])
+    assert result.status in ("passed", "noted"), result.detail
+
+
+def test_an_unknown_property_is_refused_and_the_known_ones_are_named() -> None:
+    with (
+        pytest.raises(SpecError, match="INFERENCE_PRECISION_HINT"),
+        Host(resolve("openvino", {"NO_SUCH_PROPERTY": 1})) as host,
+    ):
+        host.describe()
+
+
+def test_an_unknown_device_is_refused_and_the_present_ones_are_named() -> None:
+    with (
+        pytest.raises(SpecError, match="CPU"),
+        Host(resolve("openvino", {"device": "NPU.7"})) as host,
+    ):
+        host.describe()
+
+
+def test_it_says_in_which_precision_it_computes(tmp_path: Path) -> None:
+    path, _ = mlp(tmp_path)
+    with Host(resolve("openvino", F32)) as host:
+        assert host.unit_roundoff() == 2.0**-24
+        build = host.build(path)
+        assert set(build.precisions().values()) == {"f32"}
+    with Host(resolve("openvino", BF16)) as host:
+        assert host.unit_roundoff() == 2.0**-8
+
+
+def test_a_saved_session_answers_as_before(tmp_path: Path) -> None:
+    path, feeds = mlp(tmp_path)
+    with Host(resolve("openvino", F32)) as host:
+        build = host.build(path)
+        before = build.run(feeds)
+        (tmp_path / "saved").mkdir()
+        build.save(tmp_path / "saved")
+        after = host.load(tmp_path / "saved").run(feeds)
+    assert {n: v.tobytes() for n, v in after.items()} == {
+        n: v.tobytes() for n, v in before.items()
+    }
+
+
+def test_a_model_it_cannot_read_is_a_build_error(tmp_path: Path) -> None:
+    bad = tmp_path / "bad.onnx"
+    bad.write_bytes(b"not a model")
+    with Host(resolve("openvino", F32)) as host, pytest.raises(EngineFailure) as seen:
+        host.build(bad)
+    assert seen.value.kind == "build_error"
+
+
+def test_f32_agrees(tmp_path: Path) -> None:
+    path, feeds = mlp(tmp_path)
+    assert look(tmp_path, path, feeds, **F32).status == "agrees"
+
+
+@needs_bf16
+def test_bf16_is_a_precision_not_a_defect(tmp_path: Path) -> None:
+    path, feeds = mlp(tmp_path)
+    finding = look(tmp_path, path, feeds, **BF16)
+    assert (finding.status, finding.cause) == ("diverges", "precision_limit")
+    assert finding.culprit_nodes == ()
+    assert finding.precision["effective"] == "bf16"
+    assert finding.contributors
+
+
+def test_a_relu_that_loses_nan_is_named(tmp_path: Path) -> None:
+    path = model(
+        tmp_path,
+        """
+        <ir_version: 8, opset_import: ["" : 17]>
+        logs (float[4, 6] x) => (float[4, 6] y)
+        {
+            a = Tanh (x)
+            b = Log (a)
+            c = Relu (b)
+            y = Neg (c)
+        }
+        """,
+    )
+    x = np.linspace(-2, 2, 24, dtype=np.float32).reshape(4, 6)
+    finding = look(tmp_path, path, {"x": x}, **F32)
+    assert (finding.cause, finding.failure) == ("engine_defect", "nonfinite")
+    assert finding.culprit_nodes == ("c",)
+    assert finding.minimal is not None
+    assert finding.minimal.nodes == ("c",)
+
+
+def test_a_resize_that_breaks_ties_downwards_is_named(tmp_path: Path) -> None:
+    path = model(
+        tmp_path,
+        """
+        <ir_version: 8, opset_import: ["" : 17]>
+        zoom (float[1, 1, 1, 20] x) => (float[1, 1, 1, 6] y)
+        <int64[4] sizes = {1, 1, 1, 6}>
+        {
+            a = Tanh (x)
+            b = Resize <mode = "nearest", nearest_mode = "round_prefer_ceil",
+                        coordinate_transformation_mode = "half_pixel"> (a, , , sizes)
+            y = Neg (b)
+        }
+        """,
+    )
+    x = np.linspace(-1, 1, 20, dtype=np.float32).reshape(1, 1, 1, 20)
+    finding = look(tmp_path, path, {"x": x}, **F32)
+    if finding.status == "agrees":
+        pytest.skip("this OpenVINO has the fault no more")
+    assert finding.culprit_nodes == ("b",)
