@@ -31,9 +31,7 @@ class OpenVinoEngine:
         device: ``CPU``, ``GPU``, ``AUTO:GPU,CPU`` … as OpenVINO names them.
         **properties: Properties of the device, by their OpenVINO names.
 
-    Attributes:
-        unit_roundoff: u of the precision the device says it infers in; None where it does not
-            say.  A CPU with bf16 instructions infers in bf16 unless it is told otherwise.
+    A CPU with bf16 instructions infers in bf16 unless it is told otherwise.
     """
 
     def __init__(self, device: str = "CPU", **properties: Any) -> None:
@@ -59,6 +57,7 @@ class OpenVinoEngine:
 
     @property
     def unit_roundoff(self) -> float | None:
+        """Returns u of the precision the device says it infers in."""
         asked = self.properties.get("INFERENCE_PRECISION_HINT")
         try:
             told = asked or self.core.get_property(self.device, "INFERENCE_PRECISION_HINT")
