@@ -19,20 +19,19 @@ from pathlib import Path
 from typing import Any
 
 from debugtaps import EngineFailure, Tolerance
-from tapsect.diagnose.blame import Blame, blame_error, blame_values
+from tapsect.diagnose.blame import blame_error
 from tapsect.diagnose.ends import EndJudge, Truth
+from tapsect.diagnose.place import Place
 from tapsect.diagnose.subject import Options, Source, Subject, open_subject
 from tapsect.diagnose.summary import Told, compose
+from tapsect.diagnose.why import explain_agreement
 from tapsect.finding import Finding, Step
 from tapsect.folder import claimed
-from tapsect.localize.explain import amplification, amplifier, contributors, ill_conditioned
-from tapsect.localize.taps import Ends, Located, Locator
+from tapsect.localize.taps import Ends
 from tapsect.probe import Outcome
 from tapsect.progress import Progress, Silent
 
 __all__ = ["diagnose"]
-
-FLAKY_TRIES = 6
 
 
 def diagnose(
@@ -137,6 +136,7 @@ class _Diagnosis:
         return compose(subject, self.told)
 
     def _step(self, step: str, decision: str, why: str) -> None:
+        """Writes a step down, with the builds since the last one."""
         builds = self.subject.prober.builds
         self.trail.append(Step(step, decision, why, builds - self.counted))
         self.counted = builds
@@ -159,37 +159,39 @@ class _Diagnosis:
             self.subject.model, self.subject.samples, purpose="again", fresh=1
         )
         if again.failure is None:
+            told.flaky = "flaky_run" if failure.phase == "run" else "flaky_build"
             self._step("repeat", "flaky", "a second build of the same model works")
-            told.status, told.cause = "diverges", "flaky_build"
-            return
-        self._step("repeat", "fails again", f"{again.failure.kind}: {_line(again.failure)}")
-        blame = blame_error(self.subject, failure, self._step)
-        self._blamed(blame, located=None)
+        else:
+            self._step("repeat", "fails again", f"{again.failure.kind}: {_line(again.failure)}")
+        told.take(blame_error(self.subject, failure, self._step, flaky=told.flaky))
 
     # -- values --------------------------------------------------------------------------------
 
     def _with_values(self, outcome: Outcome, truth: Truth) -> None:
         subject, told = self.subject, self.told
         judge = EndJudge(subject, truth)
-        ends = [judge.judge(n, outcome.values[n]) for n in range(len(subject.samples))]
+        values = list(outcome.values[: len(subject.samples)])
+        ends = [judge.judge(n, each) for n, each in enumerate(values)]
+        second = judge.judge(0, outcome.values[-1])
+        if _fails(ends[0]) is not _fails(second):
+            self._step("repeat", "flaky run", "two runs of the same build disagree")
+            told.flaky = "flaky_run"
+            ends[0] = second if _fails(second) else ends[0]
         told.ends = [[e for e, _ in sample.values()] for sample in ends]
         told.export = truth.export
-        failing = [n for n, sample in enumerate(ends) if any(e.failing for e, _ in sample.values())]
+        failing = [n for n, sample in enumerate(ends) if _fails(sample)]
         self._step("outputs", "fail" if failing else "agree", self._ends_text(told.ends))
         if truth.export is not None and failing:
             self._mismatch(truth)
             return
         if not failing:
-            self._agrees(truth)
+            explain_agreement(subject, told, self._step)
             return
         worst = max(failing, key=lambda n: max(e.floors for e, _ in ends[n].values()))
         told.failure = self._kind(ends[worst])
-        told.failing_samples = tuple(failing)
-        second = judge.judge(0, outcome.values[-1]) if 0 in failing else None
-        if second is not None and not any(e.failing for e, _ in second.values()):
-            self._step("repeat", "flaky run", "a second run of the same build agrees")
-            told.flaky = "flaky_run"
-        self._locate(worst, ends[worst], judge, truth)
+        told.failing_samples, told.sample = tuple(failing), worst
+        place = Place(subject, told, ends[worst], judge, truth, self._step)
+        place.find()
 
     def _kind(self, ends: Ends) -> str:
         order = ["missing_output", "wrong_shape", "wrong_dtype", "nonfinite", "accuracy"]
@@ -201,135 +203,15 @@ class _Diagnosis:
         worst = max(flat, key=lambda e: (e.failing, e.floors))
         return f"{sum(e.failing for e in flat)} of {len(flat)} fail; {worst.name!r}: {worst.reason}"
 
-    def _agrees(self, truth: Truth) -> None:
-        subject, told = self.subject, self.told
-        told.status = "agrees"
-        for number, ends in enumerate(told.ends):
-            for end in ends:
-                u = subject.reference.roundoff(end.name)
-                if end.error and ill_conditioned(end, u):
-                    found = amplifier(subject.reference, subject.samples[number], end.name)
-                    told.cause, told.amplifier = "ill_conditioned", found
-                    told.amplified = (end, amplification(end, u))
-                    self._step("explain", "ill_conditioned", "rounding alone moves this output")
-                    return
-                if end.error and subject.roundoff > 2.0**-24:
-                    told.cause = "precision_limit"
-
     def _mismatch(self, truth: Truth) -> None:
         told = self.told
         told.status, told.cause = "diverges", "export_mismatch"
         told.failure = told.failure or "accuracy"
         self._step("original", "export_mismatch", truth.export.why if truth.export else "")
 
-    def _locate(self, number: int, before: Ends, judge: EndJudge, truth: Truth) -> None:
-        subject, told = self.subject, self.told
-        told.sample = number
-        located = self._look(number, before, judge, truth)
-        if located.evidence is None or located.healing:
-            self._check_flaky(number, judge)
-            if told.flaky and (located.evidence is None or not located.evidence.culprits):
-                for _ in range(FLAKY_TRIES):  # a tapped build that fails as before is evidence
-                    self.subject.prober.epoch += 1
-                    located = self._look(number, before, judge, truth, most=1)
-                    if located.evidence is not None:
-                        break
-        told.located = located
-        evidence = located.evidence
-        if evidence is not None and evidence.culprits:
-            self._blamed(self._blame(number, located, before, judge), located)
-        elif evidence is not None:
-            self._unblamed(number, before, located, truth)
-        elif told.flaky:
-            told.status, told.cause = "diverges", told.flaky
-        else:
-            self._blamed(self._blame(number, located, before, judge), located)
 
-    def _blame(self, number: int, located: Located, before: Ends, judge: EndJudge) -> Blame:
-        def flaky() -> bool:
-            self._check_flaky(number, judge)
-            return self.told.flaky is not None
-
-        return blame_values(
-            self.subject, number, located, before, flaky, self._step,
-            known_flaky=self.told.flaky is not None,
-        )  # fmt: skip
-
-    def _look(
-        self, number: int, before: Ends, judge: EndJudge, truth: Truth, most: int | None = None
-    ) -> Located:
-        subject = self.subject
-        locator = Locator(
-            subject.reference, subject.prober, subject.work,
-            feeds=subject.samples[number], before=before, measured=truth.measured(number),
-            judge=lambda values: judge.judge(number, values), end_limit=subject.end_limit,
-            tap_memory=subject.options.tap_memory, known=None, progress=subject.progress,
-            most=most,
-        )  # fmt: skip
-        located = locator.locate()
-        for what, why, builds in located.steps:
-            self.trail.append(Step("taps", what, why, builds))
-        self.counted = subject.prober.builds
-        return located
-
-    def _check_flaky(self, number: int, judge: EndJudge) -> None:
-        """Builds the untapped model again: does it fail alike?"""
-        subject = self.subject
-        if self.told.flaky:
-            return
-        for fresh in (1, 2):
-            again = subject.prober.look(
-                subject.model, [subject.samples[number]], purpose="again", fresh=fresh
-            )
-            if again.failure is not None:
-                return
-            ends = judge.judge(number, again.values[0])
-            if not any(e.failing for e, _ in ends.values()):
-                self.told.flaky = "flaky_build"
-                self._step("repeat", "flaky", "another build of the same model agrees")
-                return
-        self._step("repeat", "fails alike", "further builds of the untapped model fail as well")
-
-    def _blamed(self, blame: Blame, located: Located | None) -> None:
-        told = self.told
-        told.blame, told.located = blame, located or told.located
-        told.cause = blame.cause
-        told.status = "inconclusive" if blame.cause is None else "diverges"
-        if told.flaky and blame.cause in (None, "engine_defect"):
-            told.status, told.cause = "diverges", told.flaky
-
-    def _unblamed(self, number: int, before: Ends, located: Located, truth: Truth) -> None:
-        """No operator is to blame: precision, conditioning, inputs, or nothing that fits."""
-        subject, told, evidence = self.subject, self.told, located.evidence
-        assert evidence is not None
-        told.status = "diverges"
-        effective = truth.within(number, before, evidence.classes)
-        if effective is not None:
-            told.cause = "precision_limit"
-            told.contributors = tuple(contributors(
-                subject.reference, subject.samples[number], evidence, before,
-                truth.measured(number), subject.end_limit,
-            )[:5])  # fmt: skip
-            self._step("explain", "precision_limit", effective)
-        elif told.flaky:
-            told.cause = told.flaky
-        elif (bad := self._conditioned(before)) is not None:
-            told.cause = "ill_conditioned"
-            told.amplifier = amplifier(subject.reference, subject.samples[number], bad.name)
-            told.amplified = (bad, amplification(bad, subject.reference.roundoff(bad.name)))
-            self._step("explain", "ill_conditioned", "rounding alone moves this output far")
-        elif len(told.failing_samples) < len(subject.samples):
-            told.cause = "input_sensitive"
-            self._step("explain", "input_sensitive", "only some samples fail")
-        else:
-            told.status = "inconclusive"
-            self._step("explain", "inconclusive", "no operator, precision or input explains it")
-
-    def _conditioned(self, before: Ends) -> Any:
-        return next(
-            (e for e, _ in before.values()
-             if e.failing and ill_conditioned(e, self.subject.reference.roundoff(e.name))), None
-        )  # fmt: skip
+def _fails(ends: Ends) -> bool:
+    return any(e.failing for e, _ in ends.values())
 
 
 def _outcome_text(outcome: Outcome) -> str:

@@ -15,6 +15,10 @@ from tapsect.verdict import Signature, Verdict
 __all__ = ["GraphStructure", "shrink"]
 
 
+STEADY = Confirm(need=4, of=6)
+"""Fresh builds of the result: what seven builds of ten show passes four builds in one case of four."""
+
+
 class GraphStructure:
     """An ONNX graph as the reducer sees it.
 
@@ -96,4 +100,4 @@ def shrink(
     problem = Problem(
         structure, found.candidate, check, signature=found.examined.signature, recheck=again
     )
-    return reduce(problem, hint=hint, confirm=confirmations or Confirm())
+    return reduce(problem, hint=hint, confirm=confirmations or STEADY)

@@ -35,3 +35,11 @@ class Told:
     export: Export | None = None
     trail: tuple[Step, ...] = ()
     seconds: float = 0.0
+
+    def take(self, blame: Blame) -> None:
+        """Takes in what was proved; a fault that strikes at times has that as its cause."""
+        self.blame, self.cause = blame, blame.cause
+        self.flaky = self.flaky or blame.flaky
+        self.status = "inconclusive" if blame.cause is None else "diverges"
+        if self.flaky and blame.cause in (None, "engine_defect"):
+            self.status, self.cause = "diverges", self.flaky

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from debugtaps import Array, Graph
 from tapsect.finding import Coverage, Evidence
@@ -54,7 +54,6 @@ class Located:
     healing: tuple[str, ...] = ()
     refusing: tuple[str, ...] = ()
     observer: str = "faithful"
-    steps: tuple[tuple[str, str, int], ...] = field(default=())
 
 
 def coverage_of(

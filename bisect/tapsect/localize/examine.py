@@ -6,7 +6,6 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 
@@ -23,6 +22,7 @@ from debugtaps import (
     save,
 )
 from tapsect.candidate import Candidate
+from tapsect.localize.recorded import Recorded, Source
 from tapsect.numbers.discrete import unexplained
 from tapsect.numbers.floors import limit_for
 from tapsect.numbers.outputs import End, Measured, judge_output
@@ -34,40 +34,9 @@ from tapsect.verdict import Signature, Verdict
 
 __all__ = ["Examined", "Examiner", "Recorded", "Source", "signature_of"]
 
-Source = Literal["reference", "engine"]
 SAMPLES = 4
 MORE_SAMPLES = 32
-
-
-class Recorded:
-    """Values of inner tensors of one sample, the reference's and the engine's.
-
-    Args:
-        reference: Captures what is not known yet.
-        feeds: The sample.
-        engine: Values that a faithful tapped build showed.
-    """
-
-    def __init__(
-        self, reference: Reference, feeds: Mapping[str, Array], engine: Mapping[str, Array]
-    ) -> None:
-        self.reference, self.feeds, self.engine = reference, feeds, engine
-        self._known: dict[str, Array] = {}
-
-    def values(self, names: Sequence[str], source: Source) -> dict[str, Array]:
-        """Returns values in the model's own types; the reference's where the engine has none."""
-        found = {n: self.feeds[n] for n in names if n in self.feeds}
-        if source == "engine":
-            found |= {n: self.engine[n] for n in names if n in self.engine}
-        missing = [n for n in names if n not in found]
-        unknown = [n for n in missing if n not in self._known]
-        if unknown:
-            self._known |= self.reference.capture(self.feeds, unknown)
-        graph = self.reference.graph
-        for name in missing:
-            value, dtype = self._known[name], numpy_dtype(graph.elem(name))
-            found[name] = value if dtype is None or value.dtype == dtype else value.astype(dtype)
-        return found
+FLAKY_BUILDS, FLAKY_RUNS = 3, 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,21 +77,43 @@ class Examiner:
         stated = reference.stated or 0.0
         self.classes = classes or Classes(stated, stated)
         self.bar: float | None = None
-        self.repeats = 1
+        self.repeats, self.runs = 1, 1
+        self.unsteady = False
         self.looks = 0
+
+    def expect(self, flaky: str | None, times: int) -> None:
+        """Makes each look ask as often as an unsteady failure needs: by build or by run."""
+        self.repeats = times if flaky == "flaky_build" else 1
+        self.runs = times if flaky == "flaky_run" else 1
 
     def examine(
         self, candidate: Candidate, source: Source, *, fresh: int = 0, static: bool = False
     ) -> Examined:
         """Builds and runs a candidate on the engine and, where values count, on the reference.
 
-        With ``repeats`` it is looked at as often until it fails.
+        With ``repeats`` it is built, with ``runs`` it is run as often until it fails.
         """
         for number in range(self.repeats):
             examined = self._examine(candidate, source, fresh * 1000 + number, static=static)
             if examined.verdict is Verdict.DIVERGES:
                 break
         return examined
+
+    def flakiness(self, candidate: Candidate, source: Source) -> str:
+        """Returns whether runs of one build disagree (``flaky_run``) or else builds do.
+
+        Asked of a candidate that was seen to fail and not to fail.
+        """
+        keep, self.unsteady = (self.repeats, self.runs), False
+        self.repeats, self.runs = 1, FLAKY_RUNS
+        for number in range(FLAKY_BUILDS):
+            examined = self.examine(candidate, source, fresh=500 + number)
+            if self.unsteady or (examined.failure is not None and examined.failure.phase == "run"):
+                break
+        else:
+            number = FLAKY_BUILDS
+        self.repeats, self.runs = keep
+        return "flaky_run" if number < FLAKY_BUILDS else "flaky_build"
 
     def _examine(
         self, candidate: Candidate, source: Source, fresh: int, *, static: bool
@@ -141,10 +132,27 @@ class Examiner:
         )
         model = extract(graph, candidate.nodes, candidate.outputs, aliases=aliases, types=types)
         path = save(model, self.folder / f"candidate-{self.looks % 2}.onnx")
-        outcome = self.prober.look(path, [feeds], purpose="candidate", fresh=fresh)
+        outcome = self.prober.look(
+            path, [feeds] * (self.runs + (fresh >= 1000)), purpose="candidate", fresh=fresh
+        )
         if self.kind in ERRORS or outcome.failure is not None:
             return self._by_error(outcome, path, feeds)
-        return self._by_values(candidate, outcome.values[0], path, feeds)
+        return self._by_runs(candidate, outcome.values, path, feeds)
+
+    def _by_runs(
+        self, candidate: Candidate, runs: Sequence[Mapping[str, Array]], path: Path,
+        feeds: Mapping[str, Array],
+    ) -> Examined:  # fmt: skip
+        """Judges every run that differs from those before; one that fails counts."""
+        examined = self._by_values(candidate, runs[0], path, feeds)
+        for answers in runs[1:]:
+            if all(_equal(answers.get(n), v) for n, v in runs[0].items()):
+                continue
+            other = self._by_values(candidate, answers, path, feeds)
+            self.unsteady |= other.verdict is not examined.verdict
+            if other.verdict is Verdict.DIVERGES:
+                examined = other
+        return examined
 
     def _by_error(self, outcome: Outcome, path: Path, feeds: Mapping[str, Array]) -> Examined:
         failure = outcome.failure
@@ -261,6 +269,12 @@ class Examiner:
         u = self.reference.roundoff(node.reads[0]) if node is not None and node.reads else 0.0
         wrong = unexplained(node, inputs, ours, shaken.base[name], shaken.changed.get(name), u)
         return ~wrong
+
+
+def _equal(a: Array | None, b: Array) -> bool:
+    return (
+        a is not None and a.shape == b.shape and a.dtype == b.dtype and a.tobytes() == b.tobytes()
+    )
 
 
 ERRORS = frozenset({"build_error", "run_error", "crash", "timeout", "out_of_memory"})

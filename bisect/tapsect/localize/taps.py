@@ -45,32 +45,41 @@ class Locator:
         tap_memory: Bytes that taps may take in one build.
         known: Precision the engine states, in place of the vote.
         progress: Hears of each build.
-        most: Most builds; about 2·log2(taps) and some when None.
+        tell: Writes one step to the trail: with what was built, and what that showed.
     """
 
     def __init__(
         self, reference: Reference, prober: Prober, folder: Path, *,
         feeds: Mapping[str, Array], before: Ends, measured: Measured, judge: Judge,
         end_limit: float, tap_memory: int, known: Classes | None, progress: Progress,
-        most: int | None = None,
+        tell: Callable[[str, str], None],
     ) -> None:  # fmt: skip
         self.reference, self.prober, self.folder = reference, prober, folder
         self.graph, self.topology = reference.graph, reference.topology
         self.feeds, self.before, self.measured, self.judge = feeds, before, measured, judge
         self.end_limit, self.tap_memory, self.known = end_limit, tap_memory, known
-        self.progress, self.most = progress, most
+        self.progress, self.tell = progress, tell
         self.evidence: Evidenced | None = None
         self.strict, self.altered, self.fresh = True, False, 0
         self.looked: dict[tuple[str, ...], Outcome] = {}
         self.observer: list[str] = []
-        self.steps: list[tuple[str, str, int]] = []
 
-    def locate(self) -> Located:
-        """Returns where the failure comes from."""
+    def forget(self) -> None:
+        """Forgets what earlier builds showed, so that they are made again."""
+        self.looked.clear()
+        self.observer.clear()
+
+    def locate(self, *, most: int | None = None) -> Located:
+        """Returns where the failure comes from.
+
+        Args:
+            most: Most builds; about 2·log2(taps) and some when None.  What was looked at
+                before is remembered.
+        """
         order = self.topology.tappable
         sizes = self._sizes(order)
         limit: Limit[str] = Limit(float(self.tap_memory), lambda t: float(sizes[t]))
-        most = self.most or 2 * int(math.log2(len(order) + 2)) + 24
+        most = most or 2 * int(math.log2(len(order) + 2)) + 24
         found = refine(order, self._look, limit=limit, max_calls=most)
         if self.evidence is None and self.altered:
             # Nothing failed just as before: what fails much as before is the next best.
@@ -81,7 +90,7 @@ class Locator:
         coverage = coverage_of(self.graph, order, found, self.evidence)
         return Located(
             self.evidence, coverage, found.healing, found.refusing,
-            self.observer[0] if self.observer else "faithful", tuple(self.steps),
+            self.observer[0] if self.observer else "faithful",
         )  # fmt: skip
 
     def _scattered(self, found: Refined[str]) -> bool:
@@ -143,8 +152,9 @@ class Locator:
         return seen
 
     def _note(self, what: str, why: str) -> None:
-        self.steps.append((what, why, self.fresh))
-        self.fresh = 0
+        if self.fresh:  # what was looked at before was told before
+            self.tell(what, why)
+            self.fresh = 0
 
     def _summary(self, evidence: Evidenced) -> str:
         culprits, harmless = len(evidence.culprits), len(evidence.harmless)

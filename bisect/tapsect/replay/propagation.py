@@ -18,6 +18,8 @@ def propagated(
     reference: Reference, feeds: Mapping[str, Array], values: Mapping[str, Array], tensor: str
 ) -> float | None:
     """Returns rms(replayed - reference) over rms(replayed), or ``None`` where there is none."""
+    if tensor not in values:  # a part of a region: no build showed it
+        return None
     try:
         replayed = Replay(reference, feeds, values).bases([tensor]).get(tensor)
         plain = reference.capture(feeds, [tensor]).get(tensor)

@@ -1,0 +1,103 @@
+"""Where one sample goes wrong: taps, whether builds disagree, blame, or why there is none."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from tapsect.diagnose.blame import Blame, blame_values
+from tapsect.diagnose.ends import EndJudge, Truth
+from tapsect.diagnose.subject import Subject
+from tapsect.diagnose.told import Told
+from tapsect.diagnose.why import explain_unblamed
+from tapsect.localize.taps import Ends, Located, Locator
+
+__all__ = ["Place"]
+
+Tell = Callable[[str, str, str], None]
+
+FLAKY_TRIES = 8
+FLAKY_RUNS = 3
+
+
+class Place:
+    """Looks for the place of a failure that outputs show.
+
+    Args:
+        subject: The diagnosis' material.
+        told: What was decided so far; takes in what is found.
+        before: The judged outputs of the untapped build.
+        judge: Judges outputs.
+        truth: What they should be.
+        tell: Writes one step to the trail, with the builds since the last one.
+    """
+
+    def __init__(
+        self, subject: Subject, told: Told, before: Ends, judge: EndJudge, truth: Truth, tell: Tell
+    ) -> None:
+        self.subject, self.told, self.before = subject, told, before
+        self.judge, self.truth, self.tell = judge, truth, tell
+        self.number = told.sample
+        self.steady = False
+        self.locator = Locator(
+            subject.reference, subject.prober, subject.work,
+            feeds=subject.samples[self.number], before=before,
+            measured=truth.measured(self.number),
+            judge=lambda values: judge.judge(self.number, values), end_limit=subject.end_limit,
+            tap_memory=subject.options.tap_memory, known=None, progress=subject.progress,
+            tell=lambda what, why: tell("taps", what, why),
+        )  # fmt: skip
+
+    def find(self) -> None:
+        """Finds the place and blames, or explains why nothing is to blame."""
+        told = self.told
+        located = told.located = self._located()
+        evidence = located.evidence
+        if evidence is not None and not evidence.culprits:
+            explain_unblamed(
+                self.subject, told, self.before, self.truth, self.tell,
+                part=lambda: self._blame(replace(located, evidence=None, healing=())),
+            )  # fmt: skip
+        elif evidence is None and told.flaky:
+            told.status, told.cause = "diverges", told.flaky
+        else:
+            told.take(self._blame(located))
+
+    def _blame(self, located: Located) -> Blame:
+        return blame_values(self.subject, self.number, located, self.before, self._flaky, self.tell)
+
+    def _located(self) -> Located:
+        """Returns what taps tell; when the first ones change the failure, after a second look."""
+        located = self.locator.locate(most=1)
+        if located.observer == "faithful" or not (located.healing or located.evidence is None):
+            return self.locator.locate()
+        if self._flaky() is None:
+            return self.locator.locate()
+        for _ in range(FLAKY_TRIES):  # a tapped build that fails as before is evidence
+            if located.evidence is not None:
+                break
+            self.subject.prober.epoch += 1
+            self.locator.forget()
+            located = self.locator.locate(most=1)
+        return located
+
+    def _flaky(self) -> str | None:
+        """Returns how builds or runs disagree; builds the untapped model again to see."""
+        subject, told = self.subject, self.told
+        if told.flaky or self.steady:
+            return told.flaky
+        feeds = [subject.samples[self.number]] * FLAKY_RUNS
+        for fresh in (1, 2):
+            again = subject.prober.look(subject.model, feeds, purpose="again", fresh=fresh)
+            if again.failure is not None:
+                return None
+            ends = [self.judge.judge(self.number, values) for values in again.values]
+            failing = [any(e.failing for e, _ in each.values()) for each in ends]
+            if not all(failing):
+                told.flaky = "flaky_run" if any(failing) else "flaky_build"
+                what = "runs of one build disagree" if any(failing) else "another build agrees"
+                self.tell("repeat", "flaky", what)
+                return told.flaky
+        self.steady = True
+        self.tell("repeat", "fails alike", "further builds of the untapped model fail as well")
+        return None

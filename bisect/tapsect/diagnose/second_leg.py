@@ -1,0 +1,88 @@
+"""Is the reference right?  An independent implementation replays the minimal case."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import Literal
+
+import numpy as np
+
+from debugtaps import Array, Host, TapsError, extract, resolve, save
+from tapsect.candidate import Candidate
+from tapsect.diagnose.subject import Subject
+from tapsect.localize.examine import Examined
+from tapsect.numbers.floors import limit_for, ratios
+from tapsect.numbers.outputs import end_floor
+from tapsect.replay.reference import widen_array
+
+__all__ = ["Side", "second_leg"]
+
+Side = Literal["reference", "engine", "neither", "no answer"]
+Tell = Callable[[str, str, str], None]
+
+SECONDS = 30.0
+
+
+def second_leg(subject: Subject, candidate: Candidate, final: Examined, tell: Tell) -> Side:
+    """Returns with whom an independent implementation agrees about the minimal case.
+
+    Args:
+        subject: The diagnosis' material.
+        candidate: The minimal case.
+        final: How it was run last.
+        tell: Writes one step to the trail.
+    """
+    other = "ort-reference" if subject.specs[1].spec == "onnx" else "onnx"
+    subject.progress.step("second leg", f"replaying the minimal case with {other}")
+    answers = _answers(subject, other, candidate, final)
+    if answers is None:
+        tell("second leg", "no answer", f"{other} cannot run the minimal case in time")
+        return "no answer"
+    if _agree(subject, answers, final.expected, final):
+        tell("second leg", "reference confirmed", f"{other} agrees with the reference")
+        return "reference"
+    if _agree(subject, answers, final.answers, final):
+        tell("second leg", "reference suspect", f"{other} agrees with the engine instead")
+        return "engine"
+    tell("second leg", "undecided", f"{other} differs from both")
+    return "neither"
+
+
+def _answers(
+    subject: Subject, other: str, candidate: Candidate, final: Examined
+) -> dict[str, Array] | None:
+    reference = subject.reference
+    model = extract(
+        reference.wide, candidate.nodes, candidate.outputs, aliases=dict(candidate.bypass)
+    )
+    path = save(model, reference.path("second"))
+    with suppress(TapsError), Host(resolve(other, {}), timeout=SECONDS) as host:
+        build = host.build(path)
+        return build.run({n: widen_array(v) for n, v in final.feeds.items()})
+    return None
+
+
+def _agree(
+    subject: Subject, answers: Mapping[str, Array], side: Mapping[str, Array], final: Examined
+) -> bool:
+    for name, floor in {**dict.fromkeys(answers, 0.0), **final.floors}.items():
+        if name not in answers or name not in side:
+            continue
+        a, b = answers[name], side[name]
+        if a.shape != b.shape:
+            return False
+        if b.dtype.kind not in "fV" or a.dtype.kind not in "fV":
+            if np.any(a != b):
+                return False
+            continue
+        x, y = a.astype(np.float64), b.astype(np.float64)
+        odd = ~(np.isfinite(x) & np.isfinite(y))
+        if np.any(odd & ~((x == y) | (np.isnan(x) & np.isnan(y)))):
+            return False
+        u = subject.reference.roundoff(name)
+        error = np.where(odd, 0.0, np.abs(np.where(odd, 0, x) - np.where(odd, 0, y)))
+        scale = end_floor(y, np.full(y.shape, floor), u)
+        if ratios(error, scale).norm > limit_for(u).norm:
+            return False
+    return True

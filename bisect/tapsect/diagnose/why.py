@@ -1,0 +1,100 @@
+"""Why outputs differ when no operator is to blame, and why a difference is none."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from tapsect.diagnose.blame import Blame
+from tapsect.diagnose.ends import Truth
+from tapsect.diagnose.subject import Subject
+from tapsect.diagnose.told import Told
+from tapsect.localize.explain import amplification, amplifier, contributors, ill_conditioned
+from tapsect.localize.taps import Ends
+from tapsect.numbers.outputs import End
+
+__all__ = ["explain_agreement", "explain_unblamed"]
+
+Tell = Callable[[str, str, str], None]
+
+
+def explain_agreement(subject: Subject, told: Told, tell: Tell) -> None:
+    """Says what makes the difference that there is, although no output is in question."""
+    told.status = "agrees"
+    for number, ends in enumerate(told.ends):
+        for end in ends:
+            u = subject.reference.roundoff(end.name)
+            if end.error and ill_conditioned(end, u):
+                found = amplifier(subject.reference, subject.samples[number], end.name)
+                told.cause, told.amplifier = "ill_conditioned", found
+                told.amplified = (end, amplification(end, u))
+                tell("explain", "ill_conditioned", "rounding alone moves this output")
+                return
+            if end.error and subject.roundoff > 2.0**-24:
+                told.cause = "precision_limit"
+
+
+def explain_unblamed(
+    subject: Subject, told: Told, before: Ends, truth: Truth, tell: Tell,
+    *, part: Callable[[], Blame],
+) -> None:  # fmt: skip
+    """Says why outputs fail although no operator is to blame.
+
+    Precision, conditioning, inputs, or nothing that fits.
+
+    Args:
+        subject: The diagnosis' material.
+        told: What was decided so far; takes in the explanation.
+        before: The judged outputs of the untapped build.
+        truth: What they should be.
+        tell: Writes one step to the trail.
+        part: Finds the smallest part of the model that breaks the user's own rule.
+    """
+    evidence = told.located.evidence if told.located else None
+    assert evidence is not None
+    told.status = "diverges"
+    within = truth.within(told.sample, before, evidence.classes) or _stated(subject, before)
+    if within is not None:
+        _precision(subject, told, before, truth)
+        tell("explain", "precision_limit", within)
+        if subject.options.tolerance is not None:
+            told.blame = replace(part(), cause="precision_limit", evidence="isolated")
+    elif told.flaky:
+        told.cause = told.flaky
+    elif (bad := _conditioned(subject, before)) is not None:
+        told.cause = "ill_conditioned"
+        told.amplifier = amplifier(subject.reference, subject.samples[told.sample], bad.name)
+        told.amplified = (bad, amplification(bad, subject.reference.roundoff(bad.name)))
+        tell("explain", "ill_conditioned", "rounding alone moves this output far")
+    elif len(told.failing_samples) < len(subject.samples):
+        told.cause = "input_sensitive"
+        tell("explain", "input_sensitive", "only some samples fail")
+    else:
+        told.status = "inconclusive"
+        tell("explain", "inconclusive", "no operator, precision or input explains it")
+
+
+def _stated(subject: Subject, before: Ends) -> str | None:
+    """Returns why a failing output is no more than rounding at the stated precision, if so."""
+    failing = [e for e, _ in before.values() if e.failing]
+    limit = subject.end_limit
+    if any(e.kind != "accuracy" or e.floors > limit for e in failing):
+        return None
+    return f"the outputs lie within {limit:g} floors of the stated precision; the rule is stricter"
+
+
+def _precision(subject: Subject, told: Told, before: Ends, truth: Truth) -> None:
+    evidence = told.located.evidence if told.located else None
+    assert evidence is not None
+    told.cause = "precision_limit"
+    told.contributors = tuple(contributors(
+        subject.reference, subject.samples[told.sample], evidence, before,
+        truth.measured(told.sample), subject.end_limit,
+    )[:5])  # fmt: skip
+
+
+def _conditioned(subject: Subject, before: Ends) -> End | None:
+    return next(
+        (e for e, _ in before.values()
+         if e.failing and ill_conditioned(e, subject.reference.roundoff(e.name))), None
+    )  # fmt: skip
