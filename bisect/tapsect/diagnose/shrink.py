@@ -16,7 +16,7 @@ __all__ = ["GraphStructure", "shrink"]
 
 
 STEADY = Confirm(need=4, of=6)
-"""Fresh builds of the result: what seven builds of ten show passes four builds in one case of four."""
+"""Fresh builds of the result: a fault of seven builds in ten passes them in one case of four."""
 
 
 class GraphStructure:
