@@ -1,8 +1,10 @@
 """One ONNX model as an immutable graph whose weights stay in one place.
 
 A model is read once.  Large weights are moved out of the protobuf into one file of the working
-folder (weights that already lie outside are linked, never copied), so that each tapped, cut or
-reduced candidate is a small "shell" that points at them.
+folder, so that each tapped, cut or reduced candidate is a small "shell" that points at them.
+Weights that already lie outside are cloned there where the disk can do that, else copied once:
+links will not do, since runtimes refuse symbolic ones, and onnx refuses a file with two names,
+the user's own among them.
 
 Names are those of the model.  A node without a name, or one of several with the same name, is
 called by its first output, which ONNX requires to be unique.
@@ -11,6 +13,7 @@ called by its first output, which ONNX requires to be unique.
 from __future__ import annotations
 
 import dataclasses
+import fcntl
 import hashlib
 import os
 import shutil
@@ -25,7 +28,7 @@ from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto,
 
 from debugtaps.errors import ModelError
 
-__all__ = ["FLOATS", "NARROW", "Graph", "Node", "TensorType", "load_graph"]
+__all__ = ["FLOATS", "NARROW", "Graph", "Node", "TensorType", "external_files", "load_graph"]
 
 FLOATS = frozenset(
     {TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.DOUBLE}
@@ -45,6 +48,7 @@ RANDOM_OPS = frozenset(
 )
 _INLINE_BYTES = 1024
 _OFFLOAD_TOTAL = 1 << 20
+_FICLONE = 0x40049409  # Linux: share the blocks of another file
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +110,7 @@ class Graph:
         narrowed: In a widened graph, the narrow type that a Cast still rounds a tensor to.
         overridable: Initializers that are graph inputs too: constants unless they are fed.
         renamed: Whether several nodes bore one name, so that candidates rename them.
+        weights: Size and time of the files with external weights.
     """
 
     path: Path
@@ -122,6 +127,7 @@ class Graph:
     narrowed: Mapping[str, int] = field(default_factory=dict, repr=False)
     overridable: Mapping[str, TensorType] = field(default_factory=dict)
     renamed: bool = False
+    weights: str = ""
 
     @cached_property
     def producer(self) -> Mapping[str, int]:
@@ -163,11 +169,9 @@ class Graph:
         """Returns the tensors that derive from shapes (and constants) alone."""
         known: set[str] = set()
         for node in self.nodes:
-            if node.op in ("Shape", "Size") and not node.domain:
-                known.update(node.writes)
-            elif any(t in known for t in node.reads) and all(
-                t in known or t in self.fixed for t in node.reads
-            ):
+            told = node.op in ("Shape", "Size") and not node.domain
+            derived = any(t in known for t in node.reads)
+            if told or (derived and all(t in known or t in self.fixed for t in node.reads)):
                 known.update(node.writes)
         return frozenset(known - self.fixed)
 
@@ -213,9 +217,9 @@ def load_graph(path: Path, folder: Path) -> Graph:
     _check(path, model)
     folder.mkdir(parents=True, exist_ok=True)
     digest = _sha256(path)
-    _move_weights(model, path.parent, folder, digest)
+    state = _move_weights(model, path.parent, folder, digest)
     try:
-        return _build(path, folder, model, digest)
+        return dataclasses.replace(_build(path, folder, model, digest), weights=state)
     except ModelError as error:
         raise ModelError(f"{path}: {error}") from None
 
@@ -255,7 +259,8 @@ def _check(path: Path, model: ModelProto) -> None:
         if not file.is_relative_to(base) or file == base:
             raise ModelError(
                 f"{path}: weights of {tensor.name!r} point outside the model's folder "
-                f"({where.get('location')!r}); save the model with its weights beside it"
+                f"({where.get('location')!r}); copy the model and its weights into one folder "
+                "(cp -L)"
             )
         if not file.is_file():
             raise ModelError(
@@ -281,6 +286,8 @@ def _check(path: Path, model: ModelProto) -> None:
         first = lines[0] if lines else type(error).__name__
         if "topological" in first or "sorted" in first:
             return  # engines take such models; the nodes are sorted below
+        if "multiple hard links" in first:
+            return  # package managers store files so; that they lie inside was checked above
         raise ModelError(f"{path}: is not valid ONNX: {first[:400]}") from error
 
 
@@ -306,6 +313,18 @@ def _has_external(model: ModelProto) -> bool:
     return any(t.data_location == TensorProto.EXTERNAL for t in _tensors(model.graph))
 
 
+def external_files(path: Path) -> tuple[str, ...]:
+    """Returns the files beside a model that hold its weights, relative to its folder."""
+    model = onnx.load_model(str(path), load_external_data=False)
+    found = {
+        os.path.normpath(entry.value)
+        for tensor in _tensors(model.graph)
+        for entry in tensor.external_data
+        if tensor.data_location == TensorProto.EXTERNAL and entry.key == "location"
+    }
+    return tuple(sorted(found))
+
+
 def _tensors(graph: GraphProto) -> Iterator[TensorProto]:
     yield from graph.initializer
     for node in graph.node:
@@ -324,8 +343,13 @@ def _sha256(path: Path) -> str:
     return digest.hexdigest()
 
 
-def _move_weights(model: ModelProto, base: Path, folder: Path, digest: str) -> None:
-    """Leaves small tensors inline; large ones point at files of ``folder``."""
+def _move_weights(model: ModelProto, base: Path, folder: Path, digest: str) -> str:
+    """Leaves small tensors inline; large ones point at files of ``folder``.
+
+    Returns:
+        What tells one state of the weight files from another, without reading them.
+    """
+    state: list[str] = []
     inline = [t for t in model.graph.initializer if t.data_location != TensorProto.EXTERNAL]
     big = [t for t in inline if t.ByteSize() >= _INLINE_BYTES and t.data_type != TensorProto.STRING]
     if sum(t.ByteSize() for t in big) > _OFFLOAD_TOTAL:
@@ -335,9 +359,13 @@ def _move_weights(model: ModelProto, base: Path, folder: Path, digest: str) -> N
     for tensor in _tensors(model.graph):
         for entry in tensor.external_data:
             if entry.key == "location" and not entry.value.startswith("weights-"):
+                source = base / entry.value
                 if entry.value not in linked:
-                    linked[entry.value] = link_file(base / entry.value, folder, digest, len(linked))
+                    facts = source.stat()
+                    state.append(f"{entry.value}:{facts.st_size}:{facts.st_mtime_ns}")
+                    linked[entry.value] = bring_file(source, folder, digest, len(linked))
                 entry.value = linked[entry.value]
+    return "|".join(state)
 
 
 def offload(tensors: Sequence[TensorProto], folder: Path, name: str) -> None:
@@ -364,15 +392,17 @@ def _raw(tensor: TensorProto) -> bytes:
     return numpy_helper.from_array(numpy_helper.to_array(tensor)).raw_data
 
 
-def link_file(source: Path, folder: Path, digest: str, number: int) -> str:
-    """Brings a weight file into ``folder`` without copying it where the disk allows."""
+def bring_file(source: Path, folder: Path, digest: str, number: int) -> str:
+    """Brings a weight file into ``folder``, sharing its blocks where the disk can."""
     name = f"weights-{digest[:16]}-{number}.bin"
     target = folder / name
-    if not target.exists():
+    temporary = target.with_name(f"{name}.{os.getpid()}.part")
+    with source.open("rb") as given, temporary.open("wb") as made:
         try:
-            os.link(source.resolve(), target)
+            fcntl.ioctl(made.fileno(), _FICLONE, given.fileno())
         except OSError:
-            shutil.copyfile(source, target)
+            shutil.copyfileobj(given, made, 1 << 22)
+    os.replace(temporary, target)
     return name
 
 

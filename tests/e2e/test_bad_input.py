@@ -172,7 +172,8 @@ MODELS: dict[str, tuple[Make, int, str]] = {
         changed(lambda m: setattr(m.graph.node[0], "op_type", "Convv")), 2, "No Op registered for",
     ),
     "undefined tensor": (
-        changed(lambda m: m.graph.node[1].input.__setitem__(0, "nowhere")), 2, "reads 'nowhere', which nothing makes",
+        changed(lambda m: m.graph.node[1].input.__setitem__(0, "nowhere")), 2,
+        "reads 'nowhere', which nothing makes",
     ),
     "cycle": (
         changed(lambda m: m.graph.node[0].input.__setitem__(0, OUTPUT)), 2, "(a cycle)",

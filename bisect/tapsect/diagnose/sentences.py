@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tapsect.diagnose.told import Told
+from tapsect.escape import clean
 from tapsect.finding import Divergence
 
 __all__ = ["Facts", "sentence"]
@@ -139,8 +140,5 @@ def _place(first: Divergence, names: Sequence[str]) -> str:
 
 
 def _quoted(name: str) -> str:
-    """Returns a name in quotes, the middle of a very long one left out."""
-    if len(name) > _NAME_LIMIT:
-        half = _NAME_LIMIT // 2
-        name = f"{name[:half]} … {name[-half:]}"
-    return f"'{name}'"
+    """Returns a name in quotes, invisible characters escaped and its middle left out if long."""
+    return f"'{clean(name, limit=_NAME_LIMIT)}'"

@@ -151,9 +151,10 @@ def open_subject(options: Options, folder: Path, progress: Progress) -> Subject:
             original = _reference(options, options.reference_model, kept, truth, work, stated)
         for host in (engine, truth):
             host.ready()  # an engine that cannot be loaded is found before anything is kept
-        journal = _journal(folder, _identity(options, graph, given.samples), given, progress)
+        who = _engine_identity(options, graph, engine_spec)
+        journal = _journal(folder, _identity(options, who, given.samples), given, progress)
         model = _first_model(options, graph, given, work)
-        prober = Prober(engine, journal, _engine_identity(options, graph), options.timeout)
+        prober = Prober(engine, journal, who, options.timeout)
         return Subject(
             options, graph, given.samples, given.origins, golden, original, judge, engine, truth,
             reference, prober, journal, stated, folder, work, given.notes,
@@ -205,8 +206,8 @@ def _first_model(options: Options, graph: Graph, given: Given, work: Path) -> Pa
     return save(promote(graph, ()), work / "renamed.onnx")
 
 
-def _identity(options: Options, graph: Graph, samples: Sequence[Mapping[str, Array]]) -> str:
-    digest = hashlib.sha256(_engine_identity(options, graph).encode())
+def _identity(options: Options, engine: str, samples: Sequence[Mapping[str, Array]]) -> str:
+    digest = hashlib.sha256(engine.encode())
     parts = (options.reference, options.reference_model, options.precision, options.tolerance,
              options.judge, options.tap_memory, options.seed)  # fmt: skip
     digest.update(repr(parts).encode())
@@ -219,8 +220,12 @@ def _identity(options: Options, graph: Graph, samples: Sequence[Mapping[str, Arr
     return digest.hexdigest()
 
 
-def _engine_identity(options: Options, graph: Graph) -> str:
+def _engine_identity(options: Options, graph: Graph, spec: EngineSpec) -> str:
+    """Returns what an engine's answers depend on, besides what each probe says."""
+    how, where, name = spec.target
+    source = hashlib.sha256(Path(where).read_bytes()).hexdigest() if how != "module" else where
     return json.dumps(
-        [graph.sha256, options.engine, dict(options.engine_options), str(options.engine_python)],
+        [graph.sha256, graph.weights, options.engine, how, name, source,
+         dict(options.engine_options), str(options.engine_python)],
         sort_keys=True, default=str,
     )  # fmt: skip

@@ -87,7 +87,8 @@ class OrtSession:
 
     def __init__(self, session: Any) -> None:
         self._session = session
-        self._inputs = {each.name: each.type for each in session.get_inputs()}
+        takes = [*session.get_inputs(), *session.get_overridable_initializers()]
+        self._inputs = {each.name: each.type for each in takes}
         self._outputs = {each.name: each.type for each in session.get_outputs()}
         # Only an OrtValue holds a type that numpy lacks, and none is made from text.
         text = "tensor(string)" in self._inputs.values()
