@@ -14,7 +14,17 @@ from typing import Any, cast
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["Metrics", "comparable", "mape", "measure", "nonfinite_differs", "widened"]
+from debugtaps.ulp import ulp_distance
+
+__all__ = [
+    "Metrics",
+    "comparable",
+    "mape",
+    "measure",
+    "measure_fully",
+    "nonfinite_differs",
+    "widened",
+]
 
 Array = npt.NDArray[Any]
 
@@ -32,6 +42,11 @@ class Metrics:
         rms: Root mean square error there.
         rms_reference: Root mean square of the reference there.
         cosine: Cosine of the angle between the two there; ``None`` when one of them is zero.
+        mape: Mean absolute error there in percent of the reference; from `measure_fully` only, as
+            are the next two.
+        ulp_max: Largest distance there in units in the last place of the engine's type; ``None``
+            where that has none (text, booleans).
+        ulp_p99: The distance that 99 % of the elements do not exceed.
     """
 
     reason: str = ""
@@ -42,6 +57,25 @@ class Metrics:
     rms: float | None = None
     rms_reference: float | None = None
     cosine: float | None = None
+    mape: float | None = None
+    ulp_max: int | None = None
+    ulp_p99: int | None = None
+
+    @property
+    def mse(self) -> float | None:
+        """Returns the mean square error."""
+        return None if self.rms is None else self.rms * self.rms
+
+    @property
+    def snr_db(self) -> float | None:
+        """Returns the signal-to-noise ratio in decibels; infinite where there is no error."""
+        if self.rms is None or self.rms_reference is None:
+            return None
+        if self.rms == 0:
+            return math.inf
+        if self.rms_reference == 0:
+            return -math.inf
+        return 20 * (math.log10(self.rms_reference) - math.log10(self.rms))
 
     @property
     def rel_rms(self) -> float | None:
@@ -82,13 +116,44 @@ def measure(engine: Array, reference: Array) -> Metrics:
     return dataclasses.replace(metrics, reason="dtype") if dtypes_differ else metrics
 
 
+def measure_fully(engine: Array, reference: Array) -> Metrics:
+    """Returns what `measure` does, with the mean percentage and the distance in last places.
+
+    The percentage is infinite where the reference is zero throughout and the engine's is not.
+
+    >>> m = measure_fully(np.array([1.0, 4.0], np.float32), np.array([1.0, 5.0], np.float32))
+    >>> m.mape, m.ulp_max, round(m.snr_db, 1)
+    (10.0, 2097152, 14.1)
+    """
+    metrics = measure(engine, reference)
+    if metrics.max_abs is None:
+        return metrics
+    got, want = comparable(engine, reference)
+    both = np.isfinite(got) & np.isfinite(want)
+    percent = mape(got, want)
+    if metrics.rms_reference == 0 and metrics.max_abs > 0:
+        percent = math.inf
+    steps = ulp_distance(engine, reference)
+    worst, most = (None, None) if steps is None else _largest(steps[both])
+    return dataclasses.replace(metrics, mape=percent, ulp_max=worst, ulp_p99=most)
+
+
+def _largest(steps: Array) -> tuple[int, int]:
+    """Returns the maximum and the 99th percentile, which is one of the elements."""
+    if not steps.size:
+        return 0, 0
+    place = max(0, math.ceil(0.99 * steps.size) - 1)
+    return int(steps.max()), int(np.partition(steps, place)[place])
+
+
 def widened(array: Array) -> Array:
     """Returns the tensor in float64 (complex128 if complex), types of ``ml_dtypes`` included.
 
     >>> widened(np.array([True, False])).tolist()
     [1.0, 0.0]
     """
-    return array.astype(np.complex128 if array.dtype.kind == "c" else np.float64)
+    with np.errstate(invalid="ignore"):  # a signalling NaN is a NaN
+        return array.astype(np.complex128 if array.dtype.kind == "c" else np.float64)
 
 
 def mape(engine: Array, reference: Array) -> float:
