@@ -11,7 +11,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from debugtaps.compare import Metrics, comparable, mape, measure, nonfinite_differs, widened
+    from debugtaps.archive import BuildFile, list_build, unpack_build
+    from debugtaps.bounds import Bound, Exceeded
+    from debugtaps.compare import (
+        Metrics,
+        comparable,
+        mape,
+        measure,
+        measure_fully,
+        nonfinite_differs,
+        widened,
+    )
     from debugtaps.engines.contract import Array, Engine, Feeds, Session
     from debugtaps.engines.host import Build, Host, Noise, Sweep
     from debugtaps.engines.registry import EngineSpec, parse_options, resolve
@@ -50,6 +60,7 @@ if TYPE_CHECKING:
     )
     from debugtaps.perturbation import Perturbed, Plan, error_name, feed_name, mask_name, perturb
     from debugtaps.polygraphy import load_golden, read_polygraphy
+    from debugtaps.scores import SCORES, Row, Score
     from debugtaps.store import (
         as_storable,
         dtype_from_name,
@@ -73,19 +84,26 @@ if TYPE_CHECKING:
     )
     from debugtaps.synthetic import parse_input_shapes, random_inputs
     from debugtaps.tolerance import ErrorStat, Limits, Tolerance
+    from debugtaps.ulp import ulp_distance, unit_roundoff
+    from debugtaps.verification import Compared, Verification, verify
     from debugtaps.widening import widen
 
 __all__ = [
     "FLOATS",
     "NARROW",
     "RANDOM_OPS",
+    "SCORES",
     "Array",
+    "Bound",
     "Build",
+    "BuildFile",
+    "Compared",
     "Engine",
     "EngineFailure",
     "EngineSpec",
     "EnvironmentFailure",
     "ErrorStat",
+    "Exceeded",
     "Feeds",
     "Graph",
     "Host",
@@ -103,7 +121,9 @@ __all__ = [
     "Perturbed",
     "Plan",
     "ReferenceFailed",
+    "Row",
     "Sample",
+    "Score",
     "Session",
     "SpecError",
     "Sweep",
@@ -112,6 +132,7 @@ __all__ = [
     "TensorType",
     "Tolerance",
     "UsageError",
+    "Verification",
     "WorkerError",
     "add_constants",
     "as_storable",
@@ -126,6 +147,7 @@ __all__ = [
     "follow",
     "implied_inputs",
     "infer_types",
+    "list_build",
     "load_array",
     "load_golden",
     "load_graph",
@@ -133,6 +155,7 @@ __all__ = [
     "mape",
     "mask_name",
     "measure",
+    "measure_fully",
     "nonfinite_differs",
     "parse_input_shapes",
     "parse_options",
@@ -146,7 +169,11 @@ __all__ = [
     "reference_names",
     "resolve",
     "save",
+    "ulp_distance",
+    "unit_roundoff",
+    "unpack_build",
     "value_info",
+    "verify",
     "widen",
     "widened",
     "write_atomic",
@@ -158,7 +185,9 @@ __all__ = [
 
 # Module -> its public names; a test compares it with the list above.
 _HOMES = {
-    "compare": "Metrics comparable mape measure nonfinite_differs widened",
+    "archive": "BuildFile list_build unpack_build",
+    "bounds": "Bound Exceeded",
+    "compare": "Metrics comparable mape measure measure_fully nonfinite_differs widened",
     "engines.contract": "Array Engine Feeds Session",
     "engines.host": "Build Host Noise Sweep",
     "engines.registry": "EngineSpec parse_options resolve",
@@ -172,6 +201,7 @@ _HOMES = {
     "manifest": "Manifest TapEntry read_manifest reference_names write_manifest",
     "perturbation": "Perturbed Plan error_name feed_name mask_name perturb",
     "polygraphy": "load_golden read_polygraphy",
+    "scores": "SCORES Row Score",
     "store": (
         "as_storable dtype_from_name dtype_name read_meta read_npz write_atomic"
         " write_json_atomic write_npz write_text_atomic"
@@ -179,6 +209,8 @@ _HOMES = {
     "surgery": "add_constants emit extract follow implied_inputs promote save value_info",
     "synthetic": "parse_input_shapes random_inputs",
     "tolerance": "ErrorStat Limits Tolerance",
+    "ulp": "ulp_distance unit_roundoff",
+    "verification": "Compared Verification verify",
     "widening": "widen",
 }
 
