@@ -97,7 +97,9 @@ def shrink(
         examined = examiner.examine(candidate, found.source, fresh=asked)
         return examined.verdict, examined.signature
 
+    # Who waits for each answer until its time is over asks less often.
+    usual = Confirm() if examiner.kind == "timeout" else STEADY
     problem = Problem(
         structure, found.candidate, check, signature=found.examined.signature, recheck=again
     )
-    return reduce(problem, hint=hint, confirm=confirmations or STEADY)
+    return reduce(problem, hint=hint, confirm=confirmations or usual)
