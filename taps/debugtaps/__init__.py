@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from debugtaps.archive import BuildFile, list_build, unpack_build
+    from debugtaps.bindings import Binding
     from debugtaps.bounds import Bound, Exceeded
     from debugtaps.compare import (
         Metrics,
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
         OutputError,
         ReferenceFailed,
         SpecError,
+        TapError,
         TapsError,
         UsageError,
         WorkerError,
@@ -58,6 +60,7 @@ if TYPE_CHECKING:
         reference_names,
         write_manifest,
     )
+    from debugtaps.package import Package, compile_model
     from debugtaps.perturbation import Perturbed, Plan, error_name, feed_name, mask_name, perturb
     from debugtaps.polygraphy import load_golden, read_polygraphy
     from debugtaps.scores import SCORES, Row, Score
@@ -94,6 +97,7 @@ __all__ = [
     "RANDOM_OPS",
     "SCORES",
     "Array",
+    "Binding",
     "Bound",
     "Build",
     "BuildFile",
@@ -118,6 +122,7 @@ __all__ = [
     "Node",
     "Noise",
     "OutputError",
+    "Package",
     "Perturbed",
     "Plan",
     "ReferenceFailed",
@@ -128,6 +133,7 @@ __all__ = [
     "SpecError",
     "Sweep",
     "TapEntry",
+    "TapError",
     "TapsError",
     "TensorType",
     "Tolerance",
@@ -138,6 +144,7 @@ __all__ = [
     "as_storable",
     "check_sample",
     "comparable",
+    "compile_model",
     "dtype_from_name",
     "dtype_name",
     "emit",
@@ -186,6 +193,7 @@ __all__ = [
 # Module -> its public names; a test compares it with the list above.
 _HOMES = {
     "archive": "BuildFile list_build unpack_build",
+    "bindings": "Binding",
     "bounds": "Bound Exceeded",
     "compare": "Metrics comparable mape measure measure_fully nonfinite_differs widened",
     "engines.contract": "Array Engine Feeds Session",
@@ -193,12 +201,13 @@ _HOMES = {
     "engines.registry": "EngineSpec parse_options resolve",
     "errors": (
         "EngineFailure EnvironmentFailure InputError Interrupted MissingPackage"
-        " ModelError OutputError ReferenceFailed SpecError TapsError UsageError"
+        " ModelError OutputError ReferenceFailed SpecError TapError TapsError UsageError"
         " WorkerError"
     ),
     "feeds": "InputSpec Sample check_sample load_inputs",
     "graph": "FLOATS NARROW RANDOM_OPS Graph Node TensorType infer_types load_array load_graph",
     "manifest": "Manifest TapEntry read_manifest reference_names write_manifest",
+    "package": "Package compile_model",
     "perturbation": "Perturbed Plan error_name feed_name mask_name perturb",
     "polygraphy": "load_golden read_polygraphy",
     "scores": "SCORES Row Score",

@@ -3,6 +3,7 @@
     TapsError                      every error a user may see            exit
     ├── UsageError                 the command or its input is wrong     2
     │   ├── ModelError             the model file cannot be used
+    │   ├── TapError               a tap is misplaced, repeated, lost or unknown
     │   ├── InputError             inputs, golden values or judge are wrong
     │   ├── SpecError              no such engine, or an option it does not take
     │   └── OutputError            the folder to write to cannot be used
@@ -36,6 +37,10 @@ class UsageError(TapsError):
 
 class ModelError(UsageError):
     """The model file is missing, truncated, not ONNX or not valid."""
+
+
+class TapError(UsageError):
+    """A tap is misplaced, repeated, lost on the way or unknown; the message names it."""
 
 
 class InputError(UsageError):

@@ -12,7 +12,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from debugtaps import Bound, InputError, Row, Verification, verify, write_npz
@@ -110,6 +110,7 @@ def test_a_reference_of_zero_is_measured_by_the_scale_before_it() -> None:
     assert mark_fall(rows[1:])[0].falls_off
 
 
+@settings(max_examples=40)
 @given(st.lists(st.floats(0, 1), max_size=8), st.floats(0, 1))
 def test_what_comes_after_the_mark_does_not_move_it(errors: list[float], later: float) -> None:
     first = fallen(errors)
@@ -214,6 +215,7 @@ def test_rows_stand_in_model_order(tmp_path: Path) -> None:
     assert [row.name for row in by_file.builds[0].rows] == ["y", "b", "a", "c"]
 
 
+@settings(max_examples=30)
 @given(
     st.lists(
         st.text(st.characters(exclude_characters="\0", codec="utf-8"), max_size=6), max_size=6

@@ -11,6 +11,7 @@ import typer
 
 import tapsect
 from debugtaps import TapsError
+from tapsect.cli import builds
 from tapsect.cli import options as o
 from tapsect.cli.crash import Crash
 from tapsect.cli.output import say
@@ -209,3 +210,6 @@ def _print(
             say(clean(f"{number}. {step.step}: {step.decision} ({step.why})"))
     if folder is not None:
         say(f"\nWritten to {clean(str(folder))}")
+
+
+builds.add_to(app)

@@ -1,16 +1,20 @@
 """Lists after one flag: ``--inputs a.npz b.npz`` becomes ``--inputs a.npz --inputs b.npz``.
 
+``--check`` takes all that follows, as one JSON list.
+
 A word is taken into the list only while it looks like one of the list's values, so that MODEL may
 stand before or after: ``--inputs a.npz model.onnx`` takes one input.
 """
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 
 __all__ = ["LISTS", "expand_lists"]
 
+_SHOWN = r"(nodes|attrs|weights|taps|cuts)"
 _STATS = r"(elemwise|mean|median|max|quantile(=[\d.]+)?)"
 
 
@@ -29,10 +33,22 @@ def _is_data(word: str) -> bool:
 LISTS: Mapping[str, Callable[[str], bool]] = {
     "--inputs": _is_data,
     "--input-shapes": _matches(r".+:\s*\[.*\]"),
+    "--model-input-shapes": _matches(r".+:\s*\[.*\]"),
+    "--outputs": _is_data,
+    "--artifacts": _matches(r"[^-].*"),
+    "--fail-code": _matches(r"\d+"),
+    "--ignore-fail-code": _matches(r"\d+"),
+    "--passes": _matches(r"[a-z]+(-[a-z]+)*(,[a-z-]+)*"),
+    "--show": _matches(_SHOWN + rf"(,{_SHOWN})*"),
     "--engine-option": _matches(r"[^-].*?=.*"),
     "--atol": _is_number,
     "--rtol": _is_number,
     "--max-mape": _is_number,
+    "--max-mse": _is_number,
+    "--max-diff": _is_number,
+    "--min-cosine": _is_number,
+    "--max-ulp": _is_number,
+    "--min-snr": _is_number,
     "--check-error-stat": _matches(rf"(.*:)?{_STATS}"),
 }
 
@@ -51,6 +67,8 @@ def expand_lists(argv: Sequence[str]) -> list[str]:
         position += 1
         if word == "--":
             return [*expanded, word, *argv[position:]]
+        if word == "--check":  # the rest is a command of its own, its options included
+            return [*expanded, word, json.dumps(list(argv[position:]))]
         if word in LISTS:
             flag = word
             expanded.append(word)

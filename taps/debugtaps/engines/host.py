@@ -247,6 +247,11 @@ class Host:
         """Returns whether the child of that generation still lives."""
         return generation == self.generation and self._child is not None and self._child.alive()
 
+    def tail(self) -> str:
+        """Returns the last lines that the child printed since the last request."""
+        with self.lock:
+            return self._child.tail() if self._child is not None else ""
+
     def abort(self) -> None:
         """Kills the child without waiting for a call under way, which then fails."""
         child = self._child
