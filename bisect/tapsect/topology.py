@@ -192,6 +192,11 @@ class Topology:
         kept = [i for i in given if any(t not in idle for t in graph.nodes[i].writes)]
         return tuple(kept or given)
 
+    def unrounded(self, tensor: str) -> bool:
+        """Returns whether every engine has the same bits here: inputs, moved or selected."""
+        nodes = (self.graph.nodes[i] for i in self.ancestors([tensor]))
+        return all(n.op in EXACT and not n.plugin for n in nodes)
+
     def ancestors(self, tensors: Iterable[str]) -> frozenset[int]:
         """Returns the operators that the tensors depend on."""
         return frozenset().union(*(self.region(t, ()) for t in tensors))

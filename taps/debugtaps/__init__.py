@@ -89,7 +89,7 @@ if TYPE_CHECKING:
     from debugtaps.tolerance import ErrorStat, Limits, Tolerance
     from debugtaps.ulp import ulp_distance, unit_roundoff
     from debugtaps.verification import Compared, Verification, verify
-    from debugtaps.widening import widen
+    from debugtaps.widening import doubled, widen
 
 __all__ = [
     "FLOATS",
@@ -144,6 +144,7 @@ __all__ = [
     "as_storable",
     "check_sample",
     "comparable",
+    "doubled",
     "compile_model",
     "dtype_from_name",
     "dtype_name",
@@ -220,7 +221,7 @@ _HOMES = {
     "tolerance": "ErrorStat Limits Tolerance",
     "ulp": "ulp_distance unit_roundoff",
     "verification": "Compared Verification verify",
-    "widening": "widen",
+    "widening": "doubled widen",
 }
 
 

@@ -8,6 +8,7 @@ values of the widened graph compare with values of the model by name.
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Collection
 
 import numpy as np
 import onnx
@@ -15,7 +16,7 @@ from onnx import AttributeProto, GraphProto, NodeProto, TensorProto, numpy_helpe
 
 from debugtaps.graph import NARROW, Graph, TensorType, load_array, offload
 
-__all__ = ["widen"]
+__all__ = ["doubled", "widen"]
 
 _WIDE = TensorProto.FLOAT
 _TYPE_ATTRIBUTES = {"dtype", "output_dtype", "stash_type", "softmax_precision"}
@@ -45,6 +46,33 @@ def widen(graph: Graph) -> Graph:
         types={n: _wide_type(t) for n, t in graph.types.items()},
         narrowed=narrowed,
     )
+
+
+def doubled(graph: Graph, index: int, keep: Collection[str] = ()) -> Graph | None:
+    """Returns a graph in which one operator reads and writes double in place of fp32.
+
+    Whether a runtime has such a kernel only a build can tell.  ``None`` where it makes no sense:
+    operators with bodies, casts, and those that touch no fp32 tensor.
+
+    Args:
+        graph: The widened graph.
+        index: The operator.
+        keep: Tensors that stay as they are: what shape inference reads.
+    """
+    node = graph.nodes[index]
+    touched = {t for t in (*node.reads, *node.writes) if graph.elem(t) == _WIDE} - set(keep)
+    if node.has_body or node.op in ("Cast", "CastLike") or not touched.intersection(node.writes):
+        return None
+    constants = dict(graph.constants)
+    for name in touched & constants.keys():
+        constant = constants[name]
+        if isinstance(constant, NodeProto):
+            return None
+        values = load_array(constant, graph.folder).astype(np.float64)
+        constants[name] = numpy_helper.from_array(values, name)
+    types = dict(graph.types)
+    types |= {t: TensorType(TensorProto.DOUBLE, types[t].shape) for t in touched}
+    return dataclasses.replace(graph, constants=constants, types=types)
 
 
 def _has_narrow(graph: Graph) -> bool:

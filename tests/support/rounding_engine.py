@@ -75,7 +75,18 @@ def emulate(model: onnx.ModelProto, precision: str, weights: bool = True) -> onn
                 nodes.extend(_round(name + "__wide", name, narrow, opset))
     del graph.node[:]
     graph.node.extend(nodes)
+    _drop_unread(graph)
     return copy
+
+
+def _drop_unread(graph: onnx.GraphProto) -> None:
+    """Removes weights that a rounded copy replaced: runtimes refuse unread ones before IR 4."""
+    read = {name for node in graph.node for name in node.input} | {o.name for o in graph.output}
+    declared = {i.name for i in graph.input}
+    bodies = any(a.type in (a.GRAPH, a.GRAPHS) for node in graph.node for a in node.attribute)
+    kept = [t for t in graph.initializer if t.name in read | declared or bodies]
+    del graph.initializer[:]
+    graph.initializer.extend(kept)
 
 
 class RoundingSession:

@@ -38,6 +38,7 @@ class Truth:
         self.subject = subject
         self._known: dict[int, Measured] = {}
         self._samples: dict[int, int] = {}
+        self._shaken: dict[tuple[int, Classes | None], Measured] = {}
         self.export: Export | None = None
         for number in range(len(subject.samples)):
             self.measured(number)
@@ -128,24 +129,78 @@ class Truth:
 
     def within(self, number: int, before: Ends, classes: Classes) -> str | None:
         """Returns why the effective precision explains all failing outputs, or ``None``."""
-        subject = self.subject
-        stated = subject.roundoff
-        if max(classes.contraction, classes.rest) <= stated:
+        stated = self.subject.roundoff
+        coarsest = max(classes.contraction, classes.rest)
+        if coarsest <= stated:
             return None
+        limit = limit_for(coarsest)
+        failing = {n: v for n, (end, v) in before.items() if end.failing}
+        for samples in (END_SAMPLES, MORE_SAMPLES):
+            ends = self._at(number, failing, classes, samples)
+            if not any(e.doubtful(limit.end) for e in ends):
+                break
+        if any(e.failing for e in ends):
+            return None
+        return (
+            f"contractions compute at {u_name(max(classes.contraction, stated))}, the rest at "
+            f"{u_name(max(classes.rest, stated))}; the outputs lie within {limit.end:g} floors of "
+            "that"
+        )
+
+    def _at(
+        self, number: int, values: Mapping[str, Array | None], classes: Classes, samples: int
+    ) -> list[End]:
+        """Returns the outputs judged at the precision the engine was found to compute in."""
+        subject = self.subject
         limit = limit_for(max(classes.contraction, classes.rest))
         measured = subject.reference.ends(
-            subject.samples[number], samples=END_SAMPLES,
+            subject.samples[number], samples=samples,
             level=classes.rest, contraction=classes.contraction,
         )  # fmt: skip
         measured = replace(measured, base=self.measured(number).base)
-        for name, (end, value) in before.items():
-            u = subject.reference.roundoff(name, max(classes.rest, 0.0))
-            if end.failing and judge_output(name, value, measured, u, limit).failing:
-                return None
-        return (
-            f"contractions compute at {u_name(max(classes.contraction, stated))}, the rest at "
-            f"{u_name(max(classes.rest, stated))}; the outputs lie within {limit.end:g} floors of that"
-        )
+        return [
+            judge_output(
+                name, value, measured, subject.reference.roundoff(name, classes.rest), limit,
+                explained=self.explained(number, name, value, classes),
+            )
+            for name, value in values.items()
+        ]  # fmt: skip
+
+    def explained(
+        self, number: int, name: str, value: Array | None, classes: Classes | None = None
+    ) -> Array | None:
+        """Returns which elements of a discrete output noise at twice u explains.
+
+        Of an output whose shape differs: all or none, by whether noise changes its shape, too.
+        """
+        base = self.measured(number).base.get(name)
+        if base is None or value is None or np.array_equal(value, base):
+            return None
+        if value.shape != base.shape:
+            kept = self._shake(number, classes).kept.get(name, MORE_SAMPLES)
+            return np.asarray(kept < MORE_SAMPLES)
+        if base.dtype.kind == "f":
+            return None
+        reference, graph = self.subject.reference, self.subject.graph
+        node = graph.nodes[graph.producer[name]] if name in graph.producer else None
+        reads = [t for t in node.reads if t not in graph.constants] if node else []
+        inputs = reference.capture(self.subject.samples[number], reads) if node else {}
+        level = classes.rest if classes is not None else 0.0
+        u = reference.roundoff(reads[0], level) if reads else 0.0
+        exact = u <= 2.0**-24 and bool(reads) and reference.topology.unrounded(reads[0])
+        changed = self._shake(number, classes).changed.get(name)
+        return ~unexplained(node, inputs, value, base, changed, u, exact=exact)
+
+    def _shake(self, number: int, classes: Classes | None) -> Measured:
+        """Returns what 32 runs at twice u do to the outputs."""
+        key = (number, classes)
+        if key not in self._shaken:
+            level, contraction = (classes.rest, classes.contraction) if classes else (0.0, None)
+            self._shaken[key] = self.subject.reference.ends(
+                self.subject.samples[number], samples=MORE_SAMPLES, factor=2.0,
+                level=level, contraction=contraction,
+            )  # fmt: skip
+        return self._shaken[key]
 
 
 class EndJudge:
@@ -153,7 +208,6 @@ class EndJudge:
 
     def __init__(self, subject: Subject, truth: Truth) -> None:
         self.subject, self.truth = subject, truth
-        self._shaken: dict[int, Measured] = {}
 
     def judge(self, number: int, values: Mapping[str, Array]) -> Ends:
         """Returns each output's judgement with the engine's value."""
@@ -178,31 +232,10 @@ class EndJudge:
                 name, value, measured, subject.reference.roundoff(name), limit,
                 dtype=dtype.name if dtype is not None else None,
                 tolerance=subject.options.tolerance,
-                explained=self._explained(number, name, value, measured),
+                explained=self.truth.explained(number, name, value),
             )  # fmt: skip
             ends[name] = (end, value)
         return self._user(ends, values, measured) if subject.judge is not None else ends
-
-    def _explained(
-        self, number: int, name: str, value: Array | None, measured: Measured
-    ) -> Array | None:
-        base = measured.base.get(name)
-        if base is None or value is None or base.dtype.kind == "f" or value.shape != base.shape:
-            return None
-        if not np.any(value != base):
-            return None
-        reference, graph = self.subject.reference, self.subject.graph
-        if number not in self._shaken:
-            self._shaken[number] = reference.ends(
-                self.subject.samples[number], samples=32, factor=2.0
-            )
-        node = graph.nodes[graph.producer[name]] if name in graph.producer else None
-        reads = [t for t in node.reads if t not in graph.constants] if node else []
-        inputs = reference.capture(self.subject.samples[number], reads) if node else {}
-        u = reference.roundoff(reads[0]) if reads else 0.0
-        changed = self._shaken[number].changed.get(name)
-        wrong = unexplained(node, inputs, value, base, changed, u)
-        return ~wrong
 
     def _user(
         self, ends: Mapping[str, tuple[End, Array | None]], values: Mapping[str, Array],

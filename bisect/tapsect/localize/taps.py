@@ -85,8 +85,8 @@ class Locator:
             # Nothing failed just as before: what fails much as before is the next best.
             self.strict = False
             found = refine(order, self._look, limit=limit, max_calls=most)
-        if self._scattered(found) and limit.fits(found.accepted):
-            self._look(found.accepted)
+        if (self._scattered(found) and limit.fits(found.accepted)) or not order:
+            self._look(found.accepted)  # without taps, the outputs alone are replayed
         coverage = coverage_of(self.graph, order, found, self.evidence)
         return Located(
             self.evidence, coverage, found.healing, found.refusing,

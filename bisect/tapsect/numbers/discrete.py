@@ -16,7 +16,15 @@ import numpy.typing as npt
 
 from debugtaps import Node
 
-__all__ = ["ROUNDERS", "SEARCHES", "differing", "index_explained", "tied", "unexplained"]
+__all__ = [
+    "ROUNDERS",
+    "SEARCHES",
+    "differing",
+    "index_explained",
+    "index_tied",
+    "tied",
+    "unexplained",
+]
 
 Array = npt.NDArray[Any]
 
@@ -53,6 +61,22 @@ def index_explained(node: Node, x: Array, floor: Array, ours: Array, theirs: Arr
     gap = np.abs(values[0] - values[1])
     near = valid & (gap <= allowed) & (gap > 0)
     return np.asarray(near.reshape(ours.shape))
+
+
+def index_tied(node: Node, x: Array, ours: Array, theirs: Array) -> Array:
+    """Returns which indices of a search point at values that are exactly equal."""
+    axis = _axis(node, x.ndim)
+    a, b = (_keep(i, node, axis) for i in (ours, theirs))
+    valid = (a >= -x.shape[axis]) & (a < x.shape[axis])
+    values = np.take_along_axis(x, np.where(valid, a, 0), axis), np.take_along_axis(x, b, axis)
+    return np.asarray((valid & (values[0] == values[1])).reshape(ours.shape))
+
+
+def _orders(node: Node) -> bool:
+    """Returns whether the operator's definition says which of two equal values comes first."""
+    return (
+        node.op != "TopK" or next((a.i for a in node.proto.attribute if a.name == "sorted"), 1) != 0
+    )
 
 
 def _axis(node: Node, rank: int) -> int:
@@ -103,6 +127,8 @@ def unexplained(
     theirs: Array,
     changed: Array | None,
     u: float,
+    *,
+    exact: bool = False,
 ) -> Array:
     """Returns which differing elements of a discrete tensor rounding does not explain.
 
@@ -113,14 +139,17 @@ def unexplained(
         theirs: The reference's values.
         changed: Elements that noise at twice u changed.
         u: Unit roundoff.
+        exact: Whether the engine's kernel read these very inputs: then the operator's
+            definition, not noise, decides where two of them are equal.
     """
-    wrong = differing(ours, theirs)
-    if changed is not None:
-        wrong = wrong & ~changed
+    differ = differing(ours, theirs)
+    wrong = differ if changed is None else differ & ~changed
     x = inputs.get(node.reads[0]) if node is not None and node.op in SEARCHES else None
     if node is not None and x is not None and theirs.dtype.kind in "iu":
         wide = x.astype(np.float64)
         finite = wide[np.isfinite(wide)]
         scale = float(np.sqrt(np.mean(np.square(finite)))) if finite.size else 0.0
         wrong = wrong & ~index_explained(node, wide, u * (np.abs(wide) + scale), ours, theirs)
+        if exact and _orders(node):
+            wrong = wrong | differ & index_tied(node, wide, ours, theirs)
     return np.asarray(wrong)

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from statistics import NormalDist
 from typing import Any
 
 import numpy as np
@@ -22,14 +23,18 @@ __all__ = [
     "COARSE_STEPS",
     "LIMITS",
     "PRECISIONS",
+    "SMALLEST_NORMAL",
+    "ZERO",
     "Limit",
     "Ratios",
     "contrast",
     "cosine",
     "floor_of",
     "limit_for",
+    "luck",
     "ratios",
     "rms",
+    "step_of",
     "u_name",
 ]
 
@@ -50,6 +55,9 @@ COARSE_STEPS = (2.0**-24, 2.0**-11, 2.0**-8)
 """The roundoffs at which a class of operators is judged, finest first."""
 
 _SUBNORMAL = {"float32": 2.0**-149, "float16": 2.0**-24, "bfloat16": 2.0**-133, "float64": 0.0}
+
+SMALLEST_NORMAL = {"float32": 2.0**-126, "float16": 2.0**-14, "bfloat16": 2.0**-126}
+"""Below it lie subnormals, which some engines flush to zero."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +81,8 @@ LIMITS: tuple[tuple[float, Limit], ...] = (
     (1.0, Limit(end=2.0, norm=6.0, element=24.0)),
 )
 """(largest u, thresholds), finest first."""
+
+_TINY = float(np.finfo(np.float64).tiny)
 
 ELEMENT_CONTRAST = 8.0
 """How far an isolated element must stand above the 99th percentile."""
@@ -119,7 +129,10 @@ def cosine(a: Array, b: Array) -> float:
     return float(np.dot(x, y) / size)
 
 
-def floor_of(y: Array, spread: Array, u: float, dtype: str, extra: Array | None = None) -> Array:
+def floor_of(
+    y: Array, spread: Array, u: float, dtype: str, extra: Array | None = None, *,
+    least: float = 0.0,
+) -> Array:  # fmt: skip
     """Returns the rounding floor of each element of a replayed tensor.
 
     Args:
@@ -128,6 +141,7 @@ def floor_of(y: Array, spread: Array, u: float, dtype: str, extra: Array | None 
         u: Unit roundoff the tensor is judged at.
         dtype: Storage type of the engine's tensor.
         extra: What accumulation adds, for contractions and reductions.
+        least: What is lost near zero, where that is more than half the smallest subnormal.
 
     Returns:
         An array of ``y``'s shape: spread + u·|y| + u·rms(y) + half the smallest subnormal.
@@ -136,7 +150,7 @@ def floor_of(y: Array, spread: Array, u: float, dtype: str, extra: Array | None 
     floor += _scale(y)
     floor *= u
     floor += spread
-    floor += _SUBNORMAL.get(dtype, 2.0**-149) / 2
+    floor += max(_SUBNORMAL.get(dtype, 2.0**-149) / 2, least)
     if extra is not None:
         floor += extra
     return floor
@@ -179,10 +193,22 @@ class Ratios:
 ZERO = Ratios(0.0, 0.0, 0.0, 0.0)
 
 
-def ratios(error: Array, floor: Array) -> Ratios:
+def ratios(
+    error: Array, floor: Array, *, step: float = 0.0, jump: float = 0.0, chance: float = 0.0
+) -> Ratios:
     """Returns the three ratios of an absolute error to its floor, both float64 of one shape.
 
     Elements with an infinite floor are explained by it.  Cost: a few passes over the tensor.
+
+    Args:
+        error: Absolute errors.
+        floor: What rounding explains of them.
+        step: Size of the steps in which the tensor moves (:func:`step_of`): any slice may be
+            two of them off.
+        jump: The same, where a step of a single element is beyond doubt.
+        chance: Probability at which the worst slice of correct values may stand out.  Where
+            floors are plain standard deviations, a slice of few elements exceeds its own by
+            luck; 0 where they are bounds.
     """
     if error.size == 0 or not np.any(error):
         return ZERO
@@ -190,22 +216,57 @@ def ratios(error: Array, floor: Array) -> Ratios:
     if np.any(infinite):
         error, floor = np.where(infinite, 0.0, error), np.where(infinite, 1.0, floor)
     # An element may fail to move in every sample by chance: alone it is held against the whole.
-    each = error / np.maximum(floor, max(rms(floor), float(np.finfo(np.float64).tiny)))
+    each = error / np.maximum(floor, max(rms(floor), 2.0 * jump, _TINY))
     with np.errstate(over="ignore"):
         e2, f2 = np.square(error), np.square(floor)
-    norm = float(np.sqrt(e2.sum() / max(f2.sum(), np.finfo(np.float64).tiny)))
+    norm = float(np.sqrt(e2.sum() / max(f2.sum(), _TINY)))
     worst, axis, index = norm, None, None
     for candidate in range(error.ndim):
         if error.shape[candidate] < 2 or error.ndim == 1:
             continue
         others = tuple(a for a in range(error.ndim) if a != candidate)
-        part = np.sqrt(
-            e2.sum(axis=others) / np.maximum(f2.sum(axis=others), np.finfo(np.float64).tiny)
-        )
+        allowed = np.maximum(f2.sum(axis=others) + 4.0 * step * step, _TINY)
+        part = np.sqrt(e2.sum(axis=others) / allowed)
+        if chance:
+            part /= luck(error.size // part.size, part.size, chance)
         place = int(np.argmax(part))
         if part[place] > worst:
             worst, axis, index = float(part[place]), candidate, place
     return Ratios(norm, worst, float(each.max()), contrast(each), axis, index)
+
+
+def luck(size: int, count: int, chance: float) -> float:
+    """Returns how far the norm of the worst of ``count`` slices lies above its expectation.
+
+    Slices hold ``size`` independent normal numbers; at most with probability ``chance`` the worst
+    one exceeds this.  Reference: E. B. Wilson and M. M. Hilferty, "The distribution of
+    chi-square", PNAS 17 (1931).
+
+    >>> round(luck(1, 10, 0.01), 1), round(luck(10000, 10, 0.01), 2)
+    (3.3, 1.02)
+    """
+    z = NormalDist().inv_cdf(1.0 - chance / max(count, 1))
+    variance = 2.0 / (9.0 * max(size, 1))
+    return float((1.0 - variance + z * math.sqrt(variance)) ** 1.5)
+
+
+def step_of(y: Array, spread: Array, u: float, *, smooth: float) -> float:
+    """Returns the size of the steps in which a tensor moves; 0 where it moves smoothly.
+
+    Behind a quantisation, a comparison or a Floor noise moves an element by a whole step or not
+    at all; few samples cannot tell which of those at rest might have moved.
+
+    Args:
+        y: Values without noise.
+        spread: How far each moved.
+        u: Unit roundoff: an element at rest still carries its own rounding.
+        smooth: A tensor that moves by less u of its largest value than this has no steps.
+    """
+    size = np.abs(y)
+    top = float(spread.max(initial=0.0))
+    if not top > smooth * u * float(size.max(initial=0.0)):
+        return 0.0
+    return top if bool(np.any((spread <= u * size) & (size > 0))) else 0.0
 
 
 def contrast(each: Array) -> float:

@@ -12,9 +12,17 @@ import numpy.typing as npt
 
 from debugtaps import Tolerance
 from tapsect.numbers.discrete import differing
-from tapsect.numbers.floors import Limit, Ratios, cosine, ratios, rms
+from tapsect.numbers.floors import Limit, Ratios, cosine, ratios, rms, step_of
 
-__all__ = ["End", "Measured", "end_floor", "judge_output", "same_answer", "same_failure"]
+__all__ = [
+    "CHANCE",
+    "End",
+    "Measured",
+    "end_floor",
+    "judge_output",
+    "same_answer",
+    "same_failure",
+]
 
 Array = npt.NDArray[Any]
 
@@ -102,7 +110,8 @@ def judge_output(
         limit: Thresholds at the stated precision.
         dtype: The type the model declares; another one is a fault.
         tolerance: The user's own rule, in place of floors.
-        explained: For discrete outputs, the elements that rounding explains.
+        explained: For discrete outputs, the elements that rounding explains; where the shape
+            differs, whether it explains that.
     """
     base = measured.base.get(name)
     if engine is None:
@@ -111,6 +120,8 @@ def judge_output(
         return End(name, None, reason="the reference gives no value; not judged")
     if engine.shape != base.shape:
         seen = f"shape {list(engine.shape)}, reference {list(base.shape)}"
+        if explained is not None and np.all(explained):
+            return End(name, None, reason=f"{seen}: noise changes it, too")
         return End(name, "wrong_shape", float("inf"), reason=seen)
     if dtype is not None and engine.dtype.name != dtype:
         seen = f"type {engine.dtype.name}, the model declares {dtype}"
@@ -162,7 +173,7 @@ def _floats(
     finite = ~(ours | theirs)
     error = np.where(finite, np.abs(np.where(finite, e, 0) - np.where(finite, r, 0)), 0.0)
     floor = end_floor(r, drift, u)
-    found: Ratios = ratios(error, floor)
+    found = _ratios(error, floor, r, drift, u, limit)
     facts: dict[str, Any] = {
         "error": rms(error), "scale": rms(np.where(theirs, 0, r)),
         "floor": rms(np.where(np.isfinite(floor), floor, 0.0)),
@@ -183,6 +194,20 @@ def _floats(
     failing = found.exceed(limit, norm=limit.end)
     seen = f"error is {score:.3g} end-to-end floors (limit {limit.end:g})"
     return End(name, "accuracy" if failing else None, score, reason=seen, **facts)
+
+
+CHANCE = 0.01
+"""How likely the worst slice of one correct output may stand above what luck explains."""
+
+
+def _ratios(
+    error: Array, floor: Array, base: Array, drift: Array, u: float, limit: Limit
+) -> Ratios:  # fmt: skip
+    found = ratios(error, floor, chance=CHANCE)
+    if found.exceed(limit, norm=limit.end) and (step := step_of(base, drift, u, smooth=1.0)):
+        jump = step_of(base, drift, u, smooth=4.0)
+        found = ratios(error, floor, chance=CHANCE, step=step, jump=jump)
+    return found
 
 
 def same_failure(

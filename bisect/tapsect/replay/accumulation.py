@@ -90,15 +90,14 @@ def _length(graph: Graph, node: Node, values: Mapping[str, Array], result: Any) 
     first = shape(0)
     if node.op in ("Conv", "ConvTranspose"):
         weights = shape(1)
-        skip = 1 if node.op == "Conv" else 0
-        return float(np.prod(weights[skip:] or (1,))) / (weights[1] if not skip and weights else 1)
-    if node.op in ("MatMul", "FusedMatMul", "Gemm", "Einsum", "CumSum"):
-        return (
-            float(max(first, default=1))
-            if node.op != "MatMul"
-            else float(first[-1:] and first[-1] or 1)
-        )
-    return max(1.0, float(np.prod(first or (1,))) / max(1, result.size))
+        if node.op == "Conv":
+            return float(np.prod(weights[1:]))
+        return float(np.prod(weights)) / max(1, weights[1] if len(weights) > 1 else 1)
+    if node.op == "MatMul":
+        return float(first[-1]) if first else 1.0
+    if node.op in ("FusedMatMul", "Gemm", "Einsum", "CumSum"):
+        return float(max(first, default=1))
+    return max(1.0, float(np.prod(first)) / max(1, int(result.size)))
 
 
 _FLOATS = (TensorProto.FLOAT, TensorProto.DOUBLE)

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from debugtaps import Array, EngineFailure, Perturbed, Plan, error_name, mask_name, perturb
 from tapsect.numbers.floors import limit_for, ratios, rms
-from tapsect.numbers.outputs import End, Measured, end_floor
+from tapsect.numbers.outputs import CHANCE, End, Measured, end_floor
 from tapsect.replay.reference import Reference
 
 __all__ = ["Effect", "causal_test"]
@@ -145,7 +145,8 @@ def _move(after: Array, base: Array, spread: Array | None, u: float) -> float:
     if np.any(odd & ~((a == b) | (np.isnan(a) & np.isnan(b)))):
         return float("inf")
     drift = np.zeros(b.shape) if spread is None else spread.astype(np.float64)
-    found = ratios(np.where(odd, 0.0, np.abs(a - b)), end_floor(b, np.where(odd, 0.0, drift), u))
+    floor = end_floor(b, np.where(odd, 0.0, drift), u)
+    found = ratios(np.where(odd, 0.0, np.abs(a - b)), floor, chance=CHANCE)
     limit = limit_for(u)
     isolated = found.element >= limit.element and found.contrast >= 8.0
     return max(found.norm, found.slice, found.element if isolated else 0.0)

@@ -47,7 +47,7 @@ __all__ = ["Measured", "Reference", "numpy_dtype", "own_roundoff", "widen_array"
 
 Array = npt.NDArray[Any]
 
-_OWN = {
+_OWN: dict[int, float] = {
     TensorProto.DOUBLE: 2.0**-53,
     TensorProto.FLOAT: 2.0**-24,
     TensorProto.FLOAT16: 2.0**-11,
@@ -77,6 +77,9 @@ class Reference:
         stated: Unit roundoff of the stated precision; None takes each tensor's own type.
         seed: Of the noise.
         largest: Largest number of the stated precision, where its range is narrower than fp32's.
+
+    Attributes:
+        without_double: Operators that turned out to have no kernel for float64.
     """
 
     def __init__(
@@ -86,6 +89,7 @@ class Reference:
         self.graph, self.host, self.folder = graph, host, folder
         self.stated, self.seed, self.largest = stated, seed, largest
         self.topology = Topology(graph)
+        self.without_double: set[str] = set()
         self._numbers = itertools.count()
         self._shapes: dict[tuple[tuple[str, tuple[int, ...]], ...], dict[str, tuple[int, ...]]] = {}
         self._ends: tuple[object, Perturbed, Build] | None = None
@@ -98,7 +102,7 @@ class Reference:
     # -- what the noise is ---------------------------------------------------------------------
 
     def roundoff(self, tensor: str, level: float = 0.0) -> float:
-        """Returns u of an edge: its own type's, the stated one, or ``level``, whichever is coarsest."""
+        """Returns u of an edge: the coarsest of its own type's, the stated one and ``level``."""
         return max(own_roundoff(self.graph.elem(tensor)), self.stated or 0.0, level)
 
     @cached_property
@@ -204,7 +208,7 @@ class Reference:
     def _run_plain(
         self, graph: Graph, names: Sequence[str], feeds: Mapping[str, Array]
     ) -> dict[str, Array]:
-        """Runs the whole model as it is and returns inner tensors; those it cannot show are left out."""
+        """Runs the whole model as it is and returns the inner tensors that it can show."""
         try:
             return self._once(promote(graph, names), feeds, names)
         except EngineFailure:
@@ -368,7 +372,7 @@ class Reference:
         """Returns the error that says which operator the reference cannot run."""
         plugins = [n for n in self.graph.nodes if n.plugin and n.op in failure.message]
         named = [n for n in self.graph.nodes if n.name and n.name in failure.message]
-        culprit = (plugins or sorted(named, key=lambda n: -len(n.name)) or [None])[0]
+        culprit = next(iter(plugins or sorted(named, key=lambda n: -len(n.name))), None)
         where = ""
         if culprit is not None:
             domain = f"{culprit.domain}::" if culprit.domain else ""

@@ -7,81 +7,30 @@ introduced, whatever happened upstream.  What lies between taps replays as one r
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from debugtaps import RANDOM_OPS, EngineFailure, Plan, perturb
+from debugtaps import RANDOM_OPS, EngineFailure, Node, Plan, doubled, perturb
 from tapsect.numbers.discrete import differing, unexplained
-from tapsect.numbers.floors import (
-    COARSE_STEPS,
-    ZERO,
-    Limit,
-    Ratios,
-    floor_of,
-    limit_for,
-    ratios,
-    rms,
-)
+from tapsect.numbers.floors import Limit, limit_for
 from tapsect.numbers.outputs import Measured
 from tapsect.replay.accumulation import accumulation
+from tapsect.replay.judging import Judgement, Told, judge_floats
+from tapsect.replay.precision import Classes, Voters
 from tapsect.replay.reference import Reference, numpy_dtype, own_roundoff
-from tapsect.topology import CONTRACTIONS, EXACT
 
 __all__ = ["Classes", "Judgement", "Replay"]
 
 Array = npt.NDArray[Any]
 
 SCREEN_SAMPLES = 2
-ALONE_SAMPLES = 32
-MOST_ALONE = 64
-
-
-@dataclass(frozen=True, slots=True)
-class Judgement:
-    """What the replay says of one tensor.
-
-    Attributes:
-        tensor: Its name.
-        kind: ``ok``, ``accuracy``, ``nonfinite``, ``wrong_shape``, ``wrong_dtype``,
-            ``discrete``, or ``not_judged``.
-        ratio: The rounding ratio that decided.
-        introduced: rms of the introduced error over rms of the replayed tensor.
-        u: Unit roundoff it was judged at.
-        region: Operators that replayed it.
-        ratios: All three ratios, where numbers exist.
-        overflow: Whether the storage type cannot hold what the reference computes.
-        corr: Correlation of the introduced error with the value: 1 for a wrong scale.
-        why: In words, where ``kind`` alone does not say it.
-    """
-
-    tensor: str
-    kind: str
-    ratio: float = 0.0
-    introduced: float | None = None
-    u: float = 0.0
-    region: frozenset[int] = frozenset()
-    ratios: Ratios = ZERO
-    overflow: bool = False
-    corr: float = 0.0
-    why: str = ""
-
-    @property
-    def suspect(self) -> bool:
-        """Returns whether rounding does not explain the tensor."""
-        return self.kind not in ("ok", "not_judged")
-
-
-@dataclass(frozen=True, slots=True)
-class Classes:
-    """The unit roundoff at which contractions and the rest are judged."""
-
-    contraction: float
-    rest: float
+CLOSE_SAMPLES = 32
+WINDOW_BYTES = 1 << 29
+"""What one session of the replay may hold; more is replayed in windows."""
 
 
 class Replay:
@@ -91,7 +40,7 @@ class Replay:
         reference: Where operators are replayed.
         feeds: The sample, as it was given.
         values: The engine's values of outputs and taps.
-        cut: Tapped tensors whose edges are cut; all shakeable ones with a value when None.
+        uncut: Tensors whose edges are not cut although the engine gave a value.
     """
 
     def __init__(
@@ -112,6 +61,7 @@ class Replay:
         self.region = {
             t: self.topology.region(t, self.cut) for t in values if t in self.graph.producer
         }
+        self.voters = Voters(self.graph, self.region, values, self._screen)
 
     def judge(
         self, tensors: Iterable[str] | None = None, *, known: Classes | None = None
@@ -122,79 +72,27 @@ class Replay:
             tensors: The tensors to judge; every one with a value and a producer when None.
             known: What the engine itself says of its precision, in place of the vote.
         """
-        names = [t for t in self.region if tensors is None or t in set(tensors)]
-        base_level = self.reference.stated or 0.0
-        measured = self._measure(names, base_level, SCREEN_SAMPLES)
-        first = {t: self._judge(t, measured, base_level) for t in names}
-        classes = known or self._vote(names, first, base_level)
-        found = {t: j for t, j in first.items() if self._level(t, classes) <= base_level}
+        wanted = None if tensors is None else set(tensors)
+        names = [t for t in self.region if wanted is None or t in wanted]
+        base = self.reference.stated or 0.0
+        first = self._screen(names, base)
+        classes = known or self.voters.vote(first, base)
+        found = {t: j for t, j in first.items() if self._level(t, classes) <= base}
         for level in sorted({self._level(t, classes) for t in names if t not in found}):
             again = [t for t in names if t not in found and self._level(t, classes) == level]
-            coarse = self._measure(again, level, SCREEN_SAMPLES)
-            found.update({t: self._judge(t, coarse, level) for t in again})
-        return self._alone_all(found, classes), classes
+            found.update(self._screen(again, level))
+        return self._closely(found, classes), classes
 
     def bases(self, tensors: Sequence[str]) -> dict[str, Array]:
         """Returns the replayed values of tensors, without noise."""
         return dict(self._measure(list(tensors), 0.0, 0).base)
 
-    # -- precision by class --------------------------------------------------------------------
-
-    def _contraction(self, tensor: str) -> bool:
-        return any(self.graph.nodes[i].op in CONTRACTIONS for i in self.region[tensor])
-
     def _level(self, tensor: str, classes: Classes) -> float:
-        return classes.contraction if self._contraction(tensor) else classes.rest
+        return self.voters.level(tensor, classes)
 
-    def _vote(self, names: Sequence[str], first: Mapping[str, Judgement], base: float) -> Classes:
-        """Finds the finest u at which 90 % of a class passes."""
-        levels: dict[bool, float] = {}
-        for kind in (True, False):
-            voters = [t for t in names if self._contraction(t) is kind and self._votes(t)]
-            levels[kind] = self._class_level(voters, first, base)
-            if kind is True and not voters:
-                levels[True] = 1.0  # nothing to compare the rest with
-        # No engine computes the rest more coarsely than its contractions.
-        levels[False] = min(levels[False], levels[True])
-        if levels[True] == 1.0:
-            levels[True] = levels[False]
-        return Classes(contraction=levels[True], rest=levels[False])
-
-    def _votes(self, tensor: str) -> bool:
-        nodes = [self.graph.nodes[i] for i in self.region[tensor]]
-        return self.graph.is_float(tensor) and any(n.op not in EXACT or n.plugin for n in nodes)
-
-    def _class_level(
-        self, voters: Sequence[str], first: Mapping[str, Judgement], base: float
-    ) -> float:
-        failing = [t for t in voters if first[t].kind == "accuracy"]
-        # One or two wrong operators are faults, not a precision; nor is a wrong scale rounding.
-        few = max(2, len(voters) // 10) if len(failing) < len(voters) else 0
-        if self._fewest(failing) <= few or self._systematic(failing, first):
-            return base
-        finest = max(base, min((first[t].u for t in voters), default=0.0))
-        for level in (s for s in COARSE_STEPS if s > finest):
-            coarse = self._measure(failing, level, SCREEN_SAMPLES)
-            still = sum(self._judge(t, coarse, level).suspect for t in failing)
-            if still <= 0.1 * len(voters):
-                return level
-        return base
-
-    def _fewest(self, failing: Sequence[str]) -> int:
-        """Returns how few operators, each wrong, would make all of these tensors fail.
-
-        Tensors that replay through one operator fail by one fault, however many they are.
-        """
-        left, count = [self.region[t] for t in failing], 0
-        while left:
-            shared = Counter(i for region in left for i in region)
-            top = shared.most_common(1)[0][0]
-            left = [region for region in left if top not in region]
-            count += 1
-        return count
-
-    def _systematic(self, failing: Sequence[str], first: Mapping[str, Judgement]) -> bool:
-        return len(failing) == 1 and abs(first[failing[0]].corr) > 0.9
+    def _screen(self, names: Sequence[str], level: float) -> dict[str, Judgement]:
+        measured = self._measure(names, level, SCREEN_SAMPLES)
+        return {t: self._judge(t, measured, level) for t in names}
 
     # -- measuring -----------------------------------------------------------------------------
 
@@ -207,20 +105,12 @@ class Replay:
         )  # fmt: skip
 
     def _measure(self, names: Sequence[str], level: float, samples: int) -> Measured:
-        """Replays the regions of ``names`` in one session; in halves where it fails."""
+        """Replays the regions of ``names`` in one session; in halves where it fails or is large."""
         if not names:
             return Measured({}, {}, {}, {})
-        nodes = frozenset().union(*(self.region[t] for t in names))
-        made = perturb(self.reference.wide, self._plan(nodes, names))
-        try:
-            build = self.reference.build(made, "replay")
-            try:
-                runs = self.reference.noise(made.pools, samples, level=level, coherent=samples > 8)
-                found = self.reference.sweep(build, made, {**self.feeds, **self.values}, runs)
-            finally:
-                build.close()
-        except EngineFailure:
-            found = Measured({}, {}, {}, {})
+        found = Measured({}, {}, {}, {})
+        if len(names) == 1 or self._bytes(names) <= WINDOW_BYTES:
+            found = self._session(names, level, samples)
         # One operator that noise breaks takes the runs of all others with it.
         if len(names) > 1 and (not found.base or (samples and not any(found.kept.values()))):
             half = len(names) // 2
@@ -230,6 +120,23 @@ class Replay:
                   for f in ("base", "spread", "changed", "kept"))
             )  # fmt: skip
         return found
+
+    def _bytes(self, names: Iterable[str]) -> int:
+        """Returns about how much a session holds: values, their base, sum and spread."""
+        return sum(6 * self.values[t].nbytes for t in names if t in self.values)
+
+    def _session(self, names: Sequence[str], level: float, samples: int) -> Measured:
+        nodes = frozenset().union(*(self.region[t] for t in names))
+        made = perturb(self.reference.wide, self._plan(nodes, names))
+        try:
+            build = self.reference.build(made, "replay")
+            try:
+                runs = self.reference.noise(made.pools, samples, level=level, coherent=samples > 8)
+                return self.reference.sweep(build, made, {**self.feeds, **self.values}, runs)
+            finally:
+                build.close()
+        except EngineFailure:
+            return Measured({}, {}, {}, {})
 
     # -- judging -------------------------------------------------------------------------------
 
@@ -244,52 +151,76 @@ class Replay:
             own = min(own, stored)  # a Cast rounds to what it stores, no more
         return max(stored, own, level)
 
-    def _judge(self, tensor: str, measured: Measured, level: float, extra: Array | None = None) -> Judgement:  # fmt: skip
-        region, engine = self.region[tensor], self.values[tensor]
-        base = measured.base.get(tensor)
-        u = self._u(tensor, level)
-        told = {"tensor": tensor, "u": u, "region": region}
+    def _told(self, tensor: str, level: float) -> Told:
+        u, region = self._u(tensor, level), self.region[tensor]
+        return Told(tensor, u, region, self.reference.largest)
+
+    def _judge(
+        self, tensor: str, measured: Measured, level: float, extra: Array | None = None
+    ) -> Judgement:
+        told, base = self._told(tensor, level), measured.base.get(tensor)
         if base is None:
-            return Judgement(kind="not_judged", why="the reference cannot replay it alone", **told)
+            return told.judged("not_judged", "the reference cannot replay it alone")
         if measured.kept.get(tensor) == 0:
-            return Judgement(kind="not_judged", why="noise breaks every run of it", **told)
-        if self._random(region):
-            return Judgement(kind="not_judged", why="random operator", **told)
+            return self._without_noise(tensor, base, told)
+        found = self._compared(tensor, measured, base, told, extra)
+        if found.suspect and any(self.graph.nodes[i].op in RANDOM_OPS for i in told.region):
+            return told.judged("not_judged", "random operator: the reference draws other numbers")
+        return found
+
+    def _without_noise(self, tensor: str, base: Array, told: Told) -> Judgement:
+        """Judges what no noisy run survived: equal values need no floor."""
+        engine = self.values[tensor]
+        if engine.shape == base.shape and not np.any(differing(engine, base)):
+            return told.judged("ok")
+        return told.judged("not_judged", "noise breaks every run of it")
+
+    def _compared(
+        self, tensor: str, measured: Measured, base: Array, told: Told, extra: Array | None
+    ) -> Judgement:
+        engine = self.values[tensor]
         if engine.shape != base.shape:
             why = f"shape {list(engine.shape)}, replayed {list(base.shape)}"
-            return Judgement(kind="wrong_shape", ratio=float("inf"), why=why, **told)
+            if self._unsteady(tensor, told):
+                return told.judged("ok", f"{why}: noise changes it, too")
+            return told.judged("wrong_shape", why)
         declared = numpy_dtype(self.graph.elem(tensor)) if tensor in self.graph.outputs else None
         if declared is not None and engine.dtype != declared:
             why = f"type {engine.dtype.name}, the model declares {declared.name}"
-            return Judgement(kind="wrong_dtype", ratio=float("inf"), why=why, **told)
+            return told.judged("wrong_dtype", why)
         if base.dtype.kind != "f":
-            return self._discrete(tensor, engine, base, measured.changed.get(tensor), told)
+            return self._discrete(tensor, base, measured.changed.get(tensor), told)
         if engine.dtype.kind not in "fV" and engine.dtype.name not in ("bfloat16",):
             why = f"type {engine.dtype.name}, replayed {base.dtype.name}"
-            return Judgement(kind="wrong_dtype", ratio=float("inf"), why=why, **told)
-        spread = measured.spread.get(tensor)
-        return self._floats(tensor, engine, base, spread, u, told, extra)
+            return told.judged("wrong_dtype", why)
+        return judge_floats(told, engine, base, measured.spread.get(tensor), extra)
 
-    def _random(self, region: Iterable[int]) -> bool:
-        return any(self.graph.nodes[i].op in RANDOM_OPS for i in region)
+    def _unsteady(self, tensor: str, told: Told) -> bool:
+        """Returns whether noise changes the shape of a tensor whose shape depends on data."""
+        shaken = self._measure([tensor], 2 * told.u, CLOSE_SAMPLES)
+        return shaken.kept.get(tensor, CLOSE_SAMPLES) < CLOSE_SAMPLES
 
-    def _discrete(
-        self, tensor: str, engine: Array, base: Array, changed: Array | None, told: dict[str, Any]
-    ) -> Judgement:
+    def _discrete(self, tensor: str, base: Array, changed: Array | None, told: Told) -> Judgement:
+        engine = self.values[tensor]
         wrong = differing(engine, base)
         if not np.any(wrong):
-            return Judgement(kind="ok", **told)
-        measured = self._measure([tensor], 2 * told["u"], ALONE_SAMPLES)
+            return told.judged("ok")
+        measured = self._measure([tensor], 2 * told.u, CLOSE_SAMPLES)
         node = self.graph.nodes[self.graph.producer[tensor]]
         wrong = unexplained(
             node, self._inputs(node.reads), engine, base,
-            measured.changed.get(tensor, changed), told["u"],
+            measured.changed.get(tensor, changed), told.u, exact=self._exact(node, told),
         )  # fmt: skip
         count = int(np.count_nonzero(wrong))
         if not count:
-            return Judgement(kind="ok", why="differing elements lie within rounding", **told)
+            return told.judged("ok", "differing elements lie within rounding")
         why = f"{count} of {engine.size} elements differ and rounding explains none of them"
-        return Judgement(kind="discrete", ratio=float("inf"), why=why, **told)
+        return told.judged("discrete", why)
+
+    def _exact(self, node: Node, told: Told) -> bool:
+        """Returns whether an operator was replayed on the very numbers the engine's kernel read."""
+        given = self.cut | self.graph.inputs.keys() | self.graph.constants.keys()
+        return told.u <= 2.0**-24 and all(t in given for t in node.reads)
 
     def _inputs(self, reads: Iterable[str]) -> dict[str, Array]:
         """Returns the values of all tensors an operator reads, constants included."""
@@ -306,72 +237,72 @@ class Replay:
             found |= self._measure(missing, 0.0, 1).base
         return found
 
-    def _floats(
-        self, tensor: str, engine: Array, base: Array, spread: Array | None, u: float,
-        told: dict[str, Any], extra: Array | None,
-    ) -> Judgement:  # fmt: skip
-        e, y = engine.astype(np.float64), base.astype(np.float64)
-        drift = np.zeros(y.shape) if spread is None else spread.astype(np.float64)
-        alike = (e == y) | (np.isnan(e) & np.isnan(y))
-        odd = ~(np.isfinite(e) & np.isfinite(y))
-        lost = odd & ~alike & np.isfinite(drift)
-        finite = np.where(odd, 0.0, y)
-        error = np.where(odd | alike, 0.0, e - finite)
-        dtype = engine.dtype.name
-        floor = floor_of(finite, np.where(odd, 0.0, drift), u, dtype, extra)
-        limit = limit_for(u)
-        found = ratios(np.abs(error), floor)
-        scale = rms(finite)
-        told |= {"ratios": found, "introduced": rms(error) / scale if scale else rms(error)}
-        if np.any(lost):
-            return self._nonfinite(e, y, lost, dtype, told)
-        told |= {"ratio": found.score(limit), "corr": _correlation(error, finite)}
-        return Judgement(kind="accuracy" if found.exceed(limit) else "ok", **told)
+    # -- each suspect closely ------------------------------------------------------------------
 
-    def _nonfinite(
-        self, e: Array, y: Array, lost: Array, dtype: str, told: dict[str, Any]
-    ) -> Judgement:
-        largest = {"float16": 65504.0, "bfloat16": 3.38e38, "float32": 3.4028e38}.get(
-            dtype, 1.7e308
-        )
-        largest = min(largest, self.reference.largest or largest)
-        with np.errstate(invalid="ignore"):
-            over = bool(np.all(np.abs(y[lost & ~np.isfinite(e)]) >= largest * (1 - 2.0**-9)))
-        over = over and bool(np.any(lost & ~np.isfinite(e)))
-        count = int(np.count_nonzero(lost))
-        why = f"{count} elements are non-finite on one side only"
-        told |= {"introduced": None}
-        return Judgement(kind="nonfinite", ratio=float("inf"), overflow=over, why=why, **told)
+    def _closely(self, found: dict[str, Judgement], classes: Classes) -> dict[str, Judgement]:
+        """Judges everything above a quarter of its threshold again, with more samples.
 
-    # -- each suspect alone --------------------------------------------------------------------
-
-    def _alone_all(self, found: dict[str, Judgement], classes: Classes) -> dict[str, Judgement]:
-        """Judges everything above a quarter of its threshold again, alone and finely."""
+        What rounding still does not explain gets what accumulation adds to its floor, and a
+        reference in float64 where there is a kernel.
+        """
         near = [
             t for t, j in found.items()
-            if j.kind in ("ok", "accuracy") and self._close(j, limit_for(j.u))
+            if j.kind in ("ok", "accuracy") and _close(j, limit_for(j.u))
         ]  # fmt: skip
-        near.sort(key=lambda t: -found[t].ratio)
-        for tensor in near[:MOST_ALONE]:
-            found[tensor] = self._alone(tensor, found[tensor], self._level(tensor, classes))
+        for level in sorted({self._level(t, classes) for t in near}):
+            group = [t for t in near if self._level(t, classes) == level]
+            measured = self._measure(group, level, CLOSE_SAMPLES)
+            for tensor in group:
+                found[tensor] = self._weighed(tensor, measured, level)
         return found
 
-    def _close(self, judgement: Judgement, limit: Limit) -> bool:
-        r = judgement.ratios
-        return max(r.norm, r.slice) > limit.norm / 4 or r.element > limit.element / 4
-
-    def _alone(self, tensor: str, judgement: Judgement, level: float) -> Judgement:
-        measured = self._measure([tensor], level, ALONE_SAMPLES)
-        if tensor not in measured.base:
-            return replace(judgement, kind="not_judged", why="the reference cannot replay it alone")
+    def _weighed(self, tensor: str, measured: Measured, level: float) -> Judgement:
+        judgement = self._judge(tensor, measured, level)
+        if judgement.kind != "accuracy":
+            return judgement
         extra = self._accumulation(tensor)
-        return self._judge(tensor, measured, level, extra)
+        if extra is not None:
+            judgement = self._judge(tensor, measured, level, extra)
+        if judgement.suspect and judgement.u <= 2.0**-24 and len(judgement.region) == 1:
+            exact = self._in_double(tensor, level)
+            if exact is not None:
+                judgement = self._judge(tensor, exact, level, extra)
+        return judgement
 
     def _accumulation(self, tensor: str) -> Array | None:
         node = self.graph.nodes[self.graph.producer[tensor]]
         return accumulation(self.reference, node, self._dynamic(node.reads))
 
+    def _in_double(self, tensor: str, level: float) -> Measured | None:
+        """Replays one operator in float64; ``None`` where the runtime has no such kernel."""
+        reference, index = self.reference, self.graph.producer[tensor]
+        op = self.graph.nodes[index].op
+        graph = None
+        if op not in reference.without_double:
+            graph = doubled(reference.wide, index, keep=self.topology.structural)
+        if graph is None:
+            return None
+        made = perturb(graph, replace(self._plan([index], [tensor]), held=()))
+        given = {**self.feeds, **self.values}
+        wide = {
+            t: given[t].astype(np.float64) if graph.elem(t) == _DOUBLE else given[t]
+            for t in made.feeds if t in given
+        }  # fmt: skip
+        try:
+            build = reference.build(made, "double")
+            try:
+                runs = reference.noise(made.pools, CLOSE_SAMPLES, level=level, coherent=True)
+                return reference.sweep(build, made, wide, runs)
+            finally:
+                build.close()
+        except EngineFailure:
+            reference.without_double.add(op)
+            return None
 
-def _correlation(error: Array, y: Array) -> float:
-    a, b = float(np.sqrt(np.vdot(error, error))), float(np.sqrt(np.vdot(y, y)))
-    return float(np.vdot(error, y) / (a * b)) if a and b else 0.0
+
+_DOUBLE = 11  # TensorProto.DOUBLE
+
+
+def _close(judgement: Judgement, limit: Limit) -> bool:
+    r = judgement.ratios
+    return max(r.norm, r.slice) > limit.norm / 4 or r.element > limit.element / 4
