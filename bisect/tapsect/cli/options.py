@@ -11,6 +11,7 @@ __all__ = [
     "Atol",
     "Budget",
     "CheckErrorStat",
+    "DemoOut",
     "EngineName",
     "EngineOption",
     "EnginePython",
@@ -145,6 +146,14 @@ Budget = Annotated[
 Out = Annotated[
     Path | None,
     typer.Option(metavar="DIR", help="Where to write; tapsect-<model> when not given."),
+]
+DemoOut = Annotated[
+    Path | None,
+    typer.Option(
+        "--out",
+        metavar="DIR",
+        help="Where to write; tapsect-demo, or a temporary folder, when not given.",
+    ),
 ]
 Seed = Annotated[int, typer.Option(metavar="N", min=0, help="Seed of random inputs and noise.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print the one-sentence answer only.")]

@@ -9,9 +9,17 @@ from debugtaps import InputError, write_json_atomic, write_text_atomic
 from tapsect.finding import Finding
 from tapsect.folder import MARKDOWN, RESULT
 from tapsect.report.markdown import render_markdown
-from tapsect.report.terminal import render, render_text
+from tapsect.report.terminal import render, render_brief, render_text, wrapped
 
-__all__ = ["read_result", "render", "render_markdown", "render_text", "write_reports"]
+__all__ = [
+    "read_result",
+    "render",
+    "render_brief",
+    "render_markdown",
+    "render_text",
+    "wrapped",
+    "write_reports",
+]
 
 
 def write_reports(folder: Path, finding: Finding) -> None:

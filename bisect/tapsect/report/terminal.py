@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import textwrap
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,10 +14,24 @@ from tapsect.report.content import Style, sections
 if TYPE_CHECKING:
     from rich.text import Text
 
-__all__ = ["render", "render_text"]
+__all__ = ["render", "render_brief", "render_text", "wrapped"]
 
 _LABEL = 10
+_BRIEF = ("Where", "How sure", "Cause", "Cost")
 _COLOURS = {"agrees": "bold green", "diverges": "bold red", "inconclusive": "bold yellow"}
+
+
+def render_brief(finding: Finding, *, width: int = 80) -> str:
+    """Returns the answer, the place, the proof and the cost alone."""
+    shown = _lines(finding, None, width, only=_BRIEF, gaps=False)
+    return "\n".join(label + text for label, text in shown) + "\n"
+
+
+def wrapped(text: str, *, label: str = "", width: int = 80) -> str:
+    """Returns a paragraph, its first line behind a label in the column that reports have."""
+    indent = _LABEL if label else 0
+    lines = _wrapped(label.ljust(indent), clean(text, limit=4000), width, indent=indent)
+    return "\n".join(lead + line for lead, line in lines)
 
 
 def render_text(finding: Finding, *, folder: Path | None = None, width: int = 80) -> str:
@@ -35,12 +50,22 @@ def render(finding: Finding, *, folder: Path | None = None, width: int = 80) -> 
     return text
 
 
-def _lines(finding: Finding, folder: Path | None, width: int) -> list[tuple[str, str]]:
+def _lines(
+    finding: Finding,
+    folder: Path | None,
+    width: int,
+    *,
+    only: Sequence[str] = (),
+    gaps: bool = True,
+) -> list[tuple[str, str]]:
     style = Style(name=lambda text: f"'{clean(text)}'", text=clean)
     verdict = finding.status.upper() + "  "
     found = _wrapped(verdict, clean(finding.message, limit=2000), width, indent=len(verdict))
     for section in sections(finding, style, folder):
-        found.append(("", ""))
+        if only and section.title not in only:
+            continue
+        if gaps:
+            found.append(("", ""))
         label = section.title.ljust(_LABEL)
         for line in section.lines:
             found += _wrapped(label, line, width, indent=_LABEL)
