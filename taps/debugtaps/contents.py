@@ -16,6 +16,7 @@ Equal content gives equal bytes, as far as the engine writes equal files.
 from __future__ import annotations
 
 import hashlib
+import json
 import platform
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -105,7 +106,7 @@ def _about(made: Made, files: Mapping[str, Path]) -> dict[str, Any]:
         "model": {"file": graph.path.name, "sha256": graph.sha256, "nodes": len(graph.nodes)},
         "engine": {
             "spec": spec.spec,
-            "options": dict(spec.options),
+            "options": _plain(spec.options),
             "holds": "the model and the options" if made.saved is None else "the saved engine",
         },
         "arch": made.arch,
@@ -127,8 +128,13 @@ def _environment(described: Mapping[str, Any]) -> dict[str, Any]:
         "platform": platform.platform(),
         "machine": platform.machine(),
         "packages": {name: told for name in _PACKAGES if (told := _version(name))},
-        "engine": dict(described),
+        "engine": _plain(described),
     }
+
+
+def _plain(value: Mapping[str, Any]) -> Any:
+    """Returns what JSON takes: words for NaN and infinity, and for what it does not know."""
+    return json.loads(json.dumps(dict(value), default=str), parse_constant=str)
 
 
 def _version(package: str) -> str | None:

@@ -290,6 +290,7 @@ def test_a_terminal_of_80_columns(tapped: Tapped) -> None:
         ("verify model.npz", 2, "Missing argument 'BUILD"),
         ("verify model.npz model.npz --max-mape x", 2, "--max-mape 'x' is no number"),
         ("verify model.npz model.npz --max-ulp y:1", 2, "'y', which is not compared"),
+        ("verify model.npz model.npz --csv none/rows.csv", 2, "none/rows.csv cannot be written"),
     ],
 )
 def test_errors_are_one_sentence(

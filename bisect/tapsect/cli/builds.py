@@ -196,7 +196,7 @@ def verify_command(
       1  a row is beyond a limit that was given
       2  wrong usage or input    4  the environment failed
     """
-    from debugtaps import Bound, verify, write_text_atomic
+    from debugtaps import Bound, OutputError, verify, write_text_atomic
 
     given = {
         "mape": max_mape,
@@ -212,7 +212,10 @@ def verify_command(
     for warning in found.warnings:
         _warn(warning)
     if csv is not None:
-        write_text_atomic(csv, found.to_csv())
+        try:
+            write_text_atomic(csv, found.to_csv())
+        except OSError as error:
+            raise OutputError(f"--csv {csv} cannot be written: {error.strerror or error}") from None
     if as_json:
         say(json.dumps(found.to_json(exceeded), indent=2, allow_nan=False))
     else:
