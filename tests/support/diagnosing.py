@@ -66,7 +66,7 @@ def assert_sound(found: Diagnosed) -> None:
     """Asserts what holds of every finding, whatever was wrong."""
     finding = found.finding
     body = json.loads((found.folder / "result.json").read_text(encoding="utf-8"))
-    assert Finding.from_json(body) == finding
+    assert Finding.from_json(body).to_json() == body
     parts = ("verified", "fused_away", "untappable", "unreliable", "not_judged")
     assert body["coverage"]["tensors"] == sum(body["coverage"][p] for p in parts)
     assert sum(step.builds for step in finding.trail) <= (

@@ -128,8 +128,10 @@ def open_subject(options: Options, folder: Path, progress: Progress) -> Subject:
     if options.engine_python is not None and not options.engine_python.exists():
         raise SpecError(f"--engine-python {options.engine_python}: no such file; name a Python")
     judge = load_judge(options.judge) if options.judge else None
-    engine = Host(engine_spec, python=options.engine_python, timeout=options.timeout)
-    truth = Host(truth_spec, timeout=max(options.timeout, 600.0))
+    # The time-out is for builds and runs, which name it; loading an engine takes what it takes.
+    patience = max(options.timeout, 600.0)
+    engine = Host(engine_spec, python=options.engine_python, timeout=patience)
+    truth = Host(truth_spec, timeout=patience)
     work = folder / WORK
     with _undone(engine, truth, work):
         graph = load_graph(options.model, work)
