@@ -234,4 +234,3 @@ def _gain(inside: float, rate: float) -> float:
 
 def _entropy(p: float) -> float:
     return -sum(q * math.log2(q) for q in (p, 1.0 - p) if q > 0.0)
-

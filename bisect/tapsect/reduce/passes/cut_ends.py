@@ -9,7 +9,7 @@ The shortest prefix that fails ends with the fault; the shortest suffix of that 
 
 from __future__ import annotations
 
-from tapsect.candidate import ordered, restrict
+from tapsect.candidate import Candidate, ordered, restrict
 from tapsect.reduce.problem import Reducible
 from tapsect.search.line import first_bad
 from tapsect.verdict import Verdict
@@ -35,10 +35,23 @@ def cut_ends(problem: Reducible) -> None:
 def _bisect(problem: Reducible, *, from_end: bool) -> None:
     origin = problem.current
     nodes = ordered(problem.structure, origin.nodes)
+    good, bad = 0, len(nodes)
+
+    def part(length: int) -> Candidate:
+        kept = nodes[len(nodes) - length :] if from_end else nodes[:length]
+        return restrict(problem.structure, origin, frozenset(kept))
 
     def look(length: int) -> Verdict:
-        kept = nodes[len(nodes) - length :] if from_end else nodes[:length]
-        return problem.look(restrict(problem.structure, origin, frozenset(kept)))
+        nonlocal good, bad
+        # Whatever the answer is, the middle of one of the two halves comes next.
+        halves = ((length + bad) // 2, (good + length) // 2)
+        problem.foresee(part(n) for n in (length, *halves) if 0 < n < len(nodes))
+        verdict = problem.look(part(length))
+        if verdict is Verdict.DIVERGES:
+            bad = length
+        elif verdict is Verdict.AGREES:
+            good = length
+        return verdict
 
     if len(nodes) > 1:
         hint = 1 if from_end else None

@@ -1,0 +1,310 @@
+"""``tapsect reduce``: any failing model, any check, the smallest model that fails the same way."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from tapsect.cli import options as o
+from tapsect.cli.output import say
+from tapsect.cli.progress import watching
+
+if TYPE_CHECKING:
+    from tapsect.minimal import Plan
+
+__all__ = ["add_to"]
+
+ModelFile = Annotated[Path, typer.Argument(metavar="MODEL", help="An ONNX file that fails.")]
+EngineUnder = Annotated[
+    str | None,
+    typer.Option(
+        "--engine", metavar="SPEC",
+        help="Check this engine against the reference: ort, file.py:Class, package.module:Class.",
+    ),
+]  # fmt: skip
+Output = Annotated[
+    Path, typer.Option("-o", "--output", metavar="FILE", help="Where the reduced model goes.")
+]
+Shapes = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--model-input-shapes", "--input-shapes", metavar="NAME:[D,...]...",
+        help="Shapes for random data, e.g. x:[1,3,8,8]. A dynamic dimension without is 1.",
+    ),
+]  # fmt: skip
+Mode = Annotated[
+    str,
+    typer.Option(
+        metavar="bisect|linear|full",
+        help="bisect: a contiguous part by halves; linear: node by node; full: all passes, until "
+        "no node can go.",
+    ),
+]
+
+
+def _show_passes(asked: list[str] | None) -> list[str] | None:
+    if asked and "list" in asked:
+        from tapsect.minimal import passes_table
+
+        say(passes_table())
+        raise typer.Exit
+    return asked
+
+
+Passes = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="NAME...",
+        callback=_show_passes,
+        is_eager=True,
+        help="Only these passes, or the groups nodes and model; 'list' prints them.",
+    ),
+]
+FailRegex = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="REGEX",
+        help="The check fails when its output holds this, whatever its exit status. Repeatable.",
+    ),
+]
+FailCode = Annotated[
+    list[int] | None,
+    typer.Option(metavar="N...", help="Exit statuses that count as failing; others do not."),
+]
+IgnoreFailCode = Annotated[
+    list[int] | None,
+    typer.Option(metavar="N...", help="Exit statuses that do not count as failing."),
+]
+CheckTimeout = Annotated[
+    float | None,
+    typer.Option(
+        metavar="SECONDS", min=0.1,
+        help="Longest check; five times the longest so far, at least 10, when not given.",
+    ),
+]  # fmt: skip
+IterArtifact = Annotated[
+    Path, typer.Option(metavar="FILE", help="Where each candidate stands while it is checked.")
+]
+ArtifactFiles = Annotated[
+    list[Path] | None,
+    typer.Option("--artifacts", metavar="FILE...", help="Files of the check to sort."),
+]
+ArtifactsDir = Annotated[
+    Path, typer.Option(metavar="DIR", help="Where good/ and bad/ are made for --artifacts.")
+]
+Golden = Annotated[
+    str,
+    typer.Option(
+        metavar="once|each",
+        help="What parts are fed: values recorded once in the whole, or drawn for each.",
+    ),
+]
+KeepInputs = Annotated[
+    bool, typer.Option("--no-reduce-inputs", help="No inner tensor becomes an input.")
+]
+KeepOutputs = Annotated[bool, typer.Option("--no-reduce-outputs", help="The outputs stay.")]
+FoldSize = Annotated[
+    str, typer.Option(metavar="SIZE", help="Largest constant that folding may make, e.g. 16MiB.")
+]
+ConfirmOf = Annotated[
+    str | None,
+    typer.Option(
+        "--confirm", metavar="K/N",
+        help="The check may be flaky: measure its rate; the end must fail K of N times.",
+    ),
+]  # fmt: skip
+Jobs = Annotated[
+    int, typer.Option(metavar="N", min=1, help="Checks at a time; the result is the same.")
+]
+MinGood = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", help="Write the nearest model that passes here, too."),
+]
+CheckCommand = Annotated[
+    str | None,
+    typer.Option(
+        "--check", metavar="CMD ARGS...",
+        help="The last option: all that follows is the command, run without a shell. {model} and "
+        "{inputs} are replaced. Exit 0 is good, 125 skips, others are bad.",
+    ),
+]  # fmt: skip
+
+
+def add_to(app: typer.Typer) -> None:
+    """Adds the command."""
+    app.command(short_help="Reduce a failing model, by any check.")(reduce)
+
+
+def reduce(
+    model: ModelFile,
+    inputs: o.Inputs = None,
+    model_input_shapes: Shapes = None,
+    engine: EngineUnder = None,
+    engine_option: o.EngineOption = None,
+    engine_python: o.EnginePython = None,
+    reference: o.Reference = None,
+    precision: o.Precision = None,
+    atol: o.Atol = None,
+    rtol: o.Rtol = None,
+    output: Output = Path("reduced.onnx"),
+    mode: Mode = "full",
+    passes: Passes = None,
+    golden: Golden = "once",
+    no_reduce_inputs: KeepInputs = False,
+    no_reduce_outputs: KeepOutputs = False,
+    fold_size_threshold: FoldSize = "16MiB",
+    confirm: ConfirmOf = None,
+    jobs: Jobs = 1,
+    min_good: MinGood = None,
+    iter_artifact: IterArtifact = Path("tapsect_candidate.onnx"),
+    artifacts: ArtifactFiles = None,
+    artifacts_dir: ArtifactsDir = Path("tapsect_artifacts"),
+    fail_regex: FailRegex = None,
+    fail_code: FailCode = None,
+    ignore_fail_code: IgnoreFailCode = None,
+    check_timeout: CheckTimeout = None,
+    timeout: o.Timeout = 600.0,
+    budget: o.Budget = 120.0,
+    out: o.Out = None,
+    seed: o.Seed = 0,
+    quiet: o.Quiet = False,
+    as_json: o.Json = False,
+    check: CheckCommand = None,
+) -> int:
+    """Reduces a failing model to the smallest one that fails the same way.
+
+    What fails is said by a command (--check), by the engine against the reference (--engine), or,
+    with neither, by you: each candidate is written and asked about.
+
+    \b
+    Examples:
+      tapsect reduce model.onnx --engine my_engine.py:Engine --inputs sample.npz
+      tapsect reduce model.onnx -o small.onnx --check python my_check.py {model} {inputs}
+      tapsect reduce model.onnx --fail-regex "Op: Mul" --check tapsect inspect {model} --show nodes
+      tapsect reduce --passes list
+
+    \b
+    Exit status:
+      0  written; no node of it can be removed or bypassed (--mode full)
+      3  the model does not fail, or not each time: nothing was written
+      2  wrong usage or input    4  the environment failed
+      130  interrupted: the best so far was written, and the same command continues
+    """
+    from debugtaps import Tolerance, parse_input_shapes, parse_options
+    from tapsect.cli.values import parse_memory
+    from tapsect.diagnose.given import Options
+    from tapsect.folder import check_folder
+    from tapsect.minimal import Plan, minimize
+
+    folder = out or Path(f"tapsect-reduce-{model.stem}")
+    check_folder(folder)
+    options = Options(
+        model, tuple(inputs or ()), parse_input_shapes(model_input_shapes or ()) or None,
+        engine or "ort", parse_options(engine_option or ()), engine_python, reference,
+        precision=precision, tolerance=Tolerance.parse(atol=atol or (), rtol=rtol or ()),
+        timeout=timeout, budget=budget, out=folder, seed=seed, command=("tapsect", *sys.argv[1:]),
+    )  # fmt: skip
+    line = _line(check, fail_regex, fail_code, ignore_fail_code, check_timeout, iter_artifact)
+    builtin = engine is not None or engine_option or engine_python is not None
+    plan = Plan(
+        options, output, line, None if line is not None or builtin else _ask,
+        _one_of("--mode", mode, ("bisect", "linear", "full")), _names(passes),
+        _one_of("--golden", golden, ("once", "each")), no_reduce_inputs, no_reduce_outputs,
+        parse_memory(fold_size_threshold), _confirm(confirm), jobs, min_good,
+        _artifacts(artifacts, artifacts_dir),
+    )  # fmt: skip
+    return _run(plan, minimize, quiet=quiet or plan.ask is not None, as_json=as_json)
+
+
+def _run(plan: Plan, minimize: Any, *, quiet: bool, as_json: bool) -> int:
+    from tapsect.escape import clean
+
+    with watching(quiet=quiet) as progress:
+        done = minimize(plan, progress=progress)
+    if done.finding is None:
+        sys.stderr.write(f"tapsect: {clean(done.message, limit=2000)}\n")
+        return int(done.exit_code)
+    if as_json:
+        say(json.dumps(done.finding.to_json(), indent=2, allow_nan=False))
+        return 0
+    say(clean(done.message, limit=2000))
+    if not quiet or plan.ask is not None:
+        for note in done.finding.notes:
+            say(clean(f"  {note}", limit=500))
+        say(f"\nWritten: {plan.output}, and {done.folder} with case/ and result.json")
+    return 0
+
+
+def _ask(text: str) -> str:
+    from debugtaps import UsageError
+
+    sys.stdout.write(text)
+    sys.stdout.flush()
+    answer = sys.stdin.readline()
+    if not answer:
+        raise UsageError(
+            "nobody answers: give --check CMD for a command, --engine SPEC for an engine, or"
+            " answer good, bad or skip"
+        )
+    return answer
+
+
+def _line(
+    check: str | None, regexes: list[str] | None, codes: list[int] | None,
+    ignored: list[int] | None, timeout: float | None, artifact: Path,
+) -> Any:  # fmt: skip
+    import re
+
+    from debugtaps import UsageError
+    from tapsect.minimal import CommandLine, Rule
+
+    for regex in regexes or ():
+        try:
+            re.compile(regex)
+        except re.error as error:
+            raise UsageError(f"--fail-regex {regex!r} is no regular expression: {error}") from None
+    if codes and ignored:
+        raise UsageError("--fail-code and --ignore-fail-code exclude each other; give one.")
+    if check is None:
+        if regexes or codes or ignored:
+            raise UsageError("--fail-regex and --fail-code judge a command; add --check CMD.")
+        return None
+    words = tuple(json.loads(check)) if check.startswith("[") else tuple(check.split())
+    if not words:
+        raise UsageError("--check needs a command: all that follows it is the command.")
+    rule = Rule(tuple(regexes or ()), tuple(codes or ()), tuple(ignored or ()))
+    return CommandLine(words, rule, timeout, artifact)
+
+
+def _one_of(flag: str, value: str, words: tuple[str, ...]) -> Any:
+    from debugtaps import UsageError
+
+    if value not in words:
+        raise UsageError(f"{flag} is {value!r}; it is one of {', '.join(words)}.")
+    return value
+
+
+def _names(passes: list[str] | None) -> tuple[str, ...]:
+    return tuple(name for each in passes or () for name in each.split(",") if name)
+
+
+def _confirm(text: str | None) -> Any:
+    from debugtaps import UsageError
+    from tapsect.reduce import Confirm
+
+    if text is None:
+        return None
+    need, slash, of = text.partition("/")
+    if not (slash and need.isdigit() and of.isdigit() and 1 <= int(need) <= int(of)):
+        raise UsageError(f"--confirm {text!r} is not of the form K/N, as 2/3.")
+    return Confirm(int(need), int(of))
+
+
+def _artifacts(files: list[Path] | None, folder: Path) -> Any:
+    from tapsect.minimal.checks import Artifacts
+
+    return Artifacts(files, folder) if files else None

@@ -1,0 +1,23 @@
+"""Any failing model, any check: the smallest one that fails the same way.
+
+========  ====================================================================================
+module    what it answers
+========  ====================================================================================
+trial     what a check is given: a model that can be run, and its samples
+checks    a command or a person says whether a trial fails
+builtin   the engine against the reference says it
+ahead     several checks at a time, with the result of one at a time
+ground    the model, its samples and recorded values, ready to be cut
+flaky     a check that fails now and then: its rate, and the search that bears it
+flow      the order of it all
+written   what stands on the disk at the end
+========  ====================================================================================
+"""
+
+from __future__ import annotations
+
+from tapsect.minimal.checks import CommandLine, Rule
+from tapsect.minimal.flow import Minimized, minimize
+from tapsect.minimal.plan import Plan, passes_table
+
+__all__ = ["CommandLine", "Minimized", "Plan", "Rule", "minimize", "passes_table"]

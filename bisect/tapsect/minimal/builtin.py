@@ -1,0 +1,207 @@
+"""The built-in check: does the engine answer as the reference does?"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from debugtaps import EngineFailure, Host, ModelError, load_graph
+from tapsect.candidate import Candidate
+from tapsect.diagnose.subject import Subject
+from tapsect.localize.examine import ERRORS, Examined, Examiner, Recorded
+from tapsect.minimal.checks import together
+from tapsect.minimal.ground import Ground
+from tapsect.numbers.floors import limit_for
+from tapsect.probe import Prober
+from tapsect.reduce import Answer
+from tapsect.replay.reference import Reference
+from tapsect.simplify import Specimen
+from tapsect.verdict import Signature, Verdict
+
+__all__ = ["Builtin", "examine_specimen"]
+
+
+@dataclass
+class Lane:
+    """One engine and one reference, used by one check at a time."""
+
+    reference: Reference
+    prober: Prober
+    examiners: list[Examiner]
+    folder: Path
+    hosts: tuple[Host, ...] = ()
+
+
+class Builtin:
+    """Judges parts and models by running engine and reference.
+
+    Args:
+        ground: What is cut.
+        subject: The diagnosis' material.
+
+    Attributes:
+        kind: The failure that is looked for, known once the start was judged.
+    """
+
+    def __init__(self, ground: Ground, subject: Subject) -> None:
+        self.ground, self.subject = ground, subject
+        self.kind = "accuracy"
+        self.bar: float | None = None
+        self.score = 0.0
+        self.wanted: Signature | None = None
+        self._lock = threading.Lock()
+        self._lanes = {0: self._lane(subject.reference, subject.prober, ground.work)}
+
+    @property
+    def builds(self) -> int:
+        """Returns how many engine builds were made."""
+        return sum(lane.prober.builds for lane in self._lanes.values())
+
+    @property
+    def runs(self) -> int:
+        """Returns how many engine runs were made."""
+        return sum(lane.prober.runs for lane in self._lanes.values())
+
+    def settle(self, start: Candidate) -> None:
+        """Learns from the start which failure is looked for."""
+        for number in range(len(self.ground.samples)):
+            examiner = self._lanes[0].examiners[number]
+            examined = examiner.examine(start, "reference")
+            if examined.failure is not None:
+                self.kind = examined.failure.kind
+            elif examined.verdict is Verdict.DIVERGES and examined.signature is not None:
+                self.kind = examined.signature.kind
+            else:
+                continue
+            self.score = examined.score
+            if self.kind not in ERRORS and self.subject.options.tolerance is None:
+                limit = limit_for(max(examiner.classes.contraction, examiner.classes.rest, 2**-24))
+                self.bar = max(limit.end, min(limit.norm, examined.score / 4))
+            for each in self._lanes[0].examiners:
+                each.kind, each.bar = self.kind, self.bar
+            return
+
+    def part(
+        self, candidate: Candidate, *, samples: Sequence[int] | None = None, fresh: int = 0,
+        lane: int = 0,
+    ) -> Answer:  # fmt: skip
+        """Returns what the engine does with a part: bad when it is for any sample."""
+        answers: list[Answer] = []
+        for number in range(len(self.ground.samples)) if samples is None else samples:
+            examined = self._of(lane).examiners[number].examine(candidate, "reference", fresh=fresh)
+            answers.append((examined.verdict, examined.signature))
+            if examined.verdict is Verdict.DIVERGES and self._is_wanted(examined.signature):
+                return answers[-1]
+        return together(answers)
+
+    def model(self, specimen: Specimen, *, fresh: int = 0, lane: int = 0) -> Answer:
+        """Returns what the engine does with a whole small model."""
+        examined = self.examined(specimen, fresh=fresh, lane=lane)
+        return examined.verdict, examined.signature
+
+    def examined(self, specimen: Specimen, *, fresh: int = 0, lane: int = 0) -> Examined:
+        """Returns all that one look at a model showed."""
+        here = self._of(lane)
+        like = here.examiners[0]
+        return examine_specimen(specimen, here.prober, here.reference, like, here.folder, fresh)
+
+    def wants(self, signature: Signature | None) -> None:
+        """Takes note of what is being reduced."""
+        self.wanted = signature
+
+    def announce(self, coming: Iterable[Candidate]) -> None:
+        """Tells nobody: no person waits."""
+
+    def close(self) -> None:
+        """Ends the workers of further lanes."""
+        for lane in self._lanes.values():
+            for host in lane.hosts:
+                host.close()
+
+    def _is_wanted(self, signature: Signature | None) -> bool:
+        return self.wanted is None or signature is None or self.wanted.matches(signature)
+
+    def _of(self, number: int) -> Lane:
+        with self._lock:
+            if number not in self._lanes:
+                self._lanes[number] = self._further(number)
+            return self._lanes[number]
+
+    def _further(self, number: int) -> Lane:
+        """Returns a lane with workers of its own, and a folder where candidates find weights."""
+        subject, folder = self.subject, self.ground.work / f"lane{number}"
+        folder.mkdir(parents=True, exist_ok=True)
+        for file in self.ground.work.glob("weights-*"):
+            os.link(file, folder / file.name)
+        options = subject.options
+        engine = Host(subject.specs[0], python=options.engine_python, timeout=options.timeout)
+        truth = Host(subject.specs[1], timeout=max(options.timeout, 600.0))
+        reference = Reference(
+            self.ground.graph, truth, folder, stated=subject.stated, seed=options.seed,
+            largest=subject.reference.largest,
+        )  # fmt: skip
+        prober = Prober(engine, subject.journal, subject.prober.identity, options.timeout)
+        lane = self._lane(reference, prober, folder)
+        lane.hosts = (engine, truth)
+        return lane
+
+    def _lane(self, reference: Reference, prober: Prober, folder: Path) -> Lane:
+        models = folder / "models"
+        models.mkdir(parents=True, exist_ok=True)
+        examiners = [
+            Examiner(
+                reference, prober, Recorded(reference, sample, {}), folder, kind=self.kind,
+                tolerance=self.subject.options.tolerance,
+            )
+            for sample in self.ground.samples
+        ]  # fmt: skip
+        for examiner in examiners:
+            examiner.bar = self.bar
+        return Lane(reference, prober, examiners, models)
+
+
+def examine_specimen(
+    specimen: Specimen, prober: Prober, reference: Reference, like: Examiner, folder: Path,
+    fresh: int = 0,
+) -> Examined:  # fmt: skip
+    """Returns what one look at a whole model shows.
+
+    Args:
+        specimen: The model.
+        prober: Probes the engine.
+        reference: Whose worker runs the model's own reference.
+        like: What to look for, and how strictly.
+        folder: Where the model is written.
+        fresh: Distinguishes repeated looks.
+    """
+    path = folder / "specimen.onnx"
+    path.write_bytes(specimen.model)
+    try:
+        graph = load_graph(path, folder)
+    except ModelError:
+        return Examined(Verdict.INVALID, None)
+    own = Reference(
+        graph, reference.host, folder, stated=reference.stated, seed=reference.seed,
+        largest=reference.largest,
+    )  # fmt: skip
+    shown = [t for t in graph.outputs if t in graph.producer]
+    shown.sort(key=lambda t: graph.producer[t])
+    if not shown or any(name not in specimen.feeds for name in graph.inputs):
+        return Examined(Verdict.INVALID, None)
+    try:
+        own.complete(specimen.feeds)
+        recorded = Recorded(own, specimen.feeds, {})
+        examiner = Examiner(
+            own, prober, recorded, folder, kind=like.kind, classes=like.classes,
+            tolerance=like.tolerance,
+        )  # fmt: skip
+        examiner.bar, examiner.repeats = like.bar, like.repeats
+        nodes = own.topology.ancestors(shown)
+        return examiner.examine(Candidate(nodes, tuple(shown)), "reference", fresh=fresh)
+    except (EngineFailure, ValueError):
+        return Examined(Verdict.INVALID, None)
+    finally:
+        own.close()

@@ -1,0 +1,200 @@
+"""The order of a reduction.
+
+    ground ─▶ start, twice ─▶ parts of the graph ─▶ the small model ─▶ parts again ─▶ end, fresh
+                  │                    │                                                  │
+                  not failing: 3       flaky: its rate, a noisy search, a hint            files
+
+Nothing is written before the start was seen to fail.  Ctrl-C keeps the best so far; the journal
+lets the same command go on from there.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from debugtaps import OutputError, UsageError
+from tapsect.candidate import Candidate
+from tapsect.finding import Finding
+from tapsect.folder import JOURNAL, claimed
+from tapsect.minimal.builtin import Builtin
+from tapsect.minimal.checks import CommandCheck, PersonCheck
+from tapsect.minimal.ground import Ground, open_ground
+from tapsect.minimal.judges import ByTrial, Judge
+from tapsect.minimal.models import fresh_runs, kept_sample, made_whole, simplified
+from tapsect.minimal.neighbour import nearest_good
+from tapsect.minimal.parts import Reached, reduce_parts
+from tapsect.minimal.plan import Chosen, Plan, choose
+from tapsect.minimal.tally import Tally
+from tapsect.minimal.words import end_sentence, other_notes, refused_sentence
+from tapsect.minimal.written import End, write_end, write_model
+from tapsect.progress import Progress, Silent
+from tapsect.reduce import Confirm, DoesNotFail, Reduced
+from tapsect.simplify import Specimen
+from tapsect.verdict import Verdict
+
+__all__ = ["Minimized", "minimize"]
+
+
+@dataclass(frozen=True, slots=True)
+class Minimized:
+    """How a reduction ended: exit status, one sentence, and the finding when one was written."""
+
+    exit_code: int
+    message: str
+    finding: Finding | None = None
+    folder: Path | None = None
+
+
+def minimize(plan: Plan, *, progress: Progress | None = None) -> Minimized:
+    """Reduces a failing model to the smallest one that fails the same way.
+
+    Args:
+        plan: What is asked for.
+        progress: Hears of each step.
+
+    Returns:
+        Exit status 0 and the finding; 3 when the start does not fail or is unstable (nothing is
+        written); 130 when it was interrupted (the best so far is written).
+
+    Raises:
+        TapsError: Input, environment or reference cannot be used.
+    """
+    chosen = choose(plan)
+    listener = progress or Silent()
+    out = plan.options.out or Path(f"tapsect-reduce-{plan.options.model.stem}")
+    keep = False
+    with claimed(out) as folder:
+        try:
+            with open_ground(plan, folder, listener) as ground:
+                tally = Tally(plan, ground, _judge(plan, ground), listener)
+                done = _Run(tally, chosen, folder).go()
+                keep = done.exit_code in (0, 130)
+                ground.journal.close(finished=done.exit_code != 130)
+        except KeyboardInterrupt:
+            keep = True
+            raise
+        finally:
+            if not keep:  # what did not fail, or could not be judged, leaves nothing behind
+                (folder / JOURNAL).unlink(missing_ok=True)
+    return done
+
+
+def _judge(plan: Plan, ground: Ground) -> Judge:
+    if ground.subject is not None:
+        return Builtin(ground, ground.subject)
+    if plan.line is None:
+        assert plan.ask is not None
+        artifact = Path("tapsect_candidate.onnx")
+        return ByTrial(PersonCheck(plan.ask, artifact, ground.journal), ground, fed=True)
+    names = {t for n in ground.graph.nodes for t in (n.name, *n.reads, *n.writes)}
+    check = CommandCheck(plan.line, ground.work, ground.journal, frozenset(names), plan.artifacts)
+    return ByTrial(check, ground, fed=plan.line.fed)
+
+
+@dataclass
+class _Run:
+    """One reduction under way."""
+
+    tally: Tally
+    chosen: Chosen
+    folder: Path
+    started: float = field(default_factory=time.monotonic)
+
+    def go(self) -> Minimized:
+        """Returns how it ended; files are written."""
+        tally = self.tally
+        if isinstance(tally.judge, ByTrial) and isinstance(tally.judge.check, CommandCheck):
+            tally.judge.check.single = tally.jobs == 1
+        if tally.jobs < tally.plan.jobs:
+            tally.notes.append("--jobs: one check at a time, since they share a file or a person")
+        try:
+            return self._steps()
+        except KeyboardInterrupt:
+            return self._interrupted()
+        finally:
+            tally.judge.close()
+
+    def _steps(self) -> Minimized:
+        tally, ground = self.tally, self.tally.ground
+        start = ground.start()
+        if isinstance(tally.judge, Builtin):
+            tally.judge.settle(start)
+        reached = reduce_parts(tally, start, self.chosen.parts)
+        result = reached.result
+        if isinstance(result, DoesNotFail):
+            return Minimized(3, refused_sentence(tally.plan, result, reached.firing))
+        self._refuse_blind(result)
+        tally.notes += other_notes(reached.problem.other_failures, ground.graph)
+        sample = kept_sample(tally, reached.problem, result.candidate)
+        small = made_whole(tally, result.candidate, sample)
+        if small is None:
+            raise OutputError("the reduced model does not fit into one file of 2 GB")
+        good = nearest_good(reached.problem, result.candidate, ground, sample)
+        if self.chosen.models and reached.slice is None:
+            small, nearer = simplified(tally, small, self.chosen.models)
+            good = nearer or good
+        return self._end(reached, result, small, good)
+
+    def _refuse_blind(self, result: Reduced[Candidate]) -> None:
+        """Refuses a check that fails whatever it is given.
+
+        Raises:
+            UsageError: It fails on a model that does nothing as well.
+        """
+        judge = self.tally.judge
+        if not isinstance(judge, ByTrial) or not isinstance(judge.check, CommandCheck):
+            return
+        if len(result.candidate.nodes) > 1:
+            return  # it did not fail on everything that was tried
+        self.tally.calls += 1
+        verdict, signature = judge.empty()
+        same = signature is None or result.signature is None or result.signature.matches(signature)
+        if verdict is Verdict.DIVERGES and same:
+            raise UsageError(
+                "--check fails on an empty model as well, in the same way"
+                f" ({signature.kind if signature else 'fails'}): it does not judge the model;"
+                " let it exit with 0 where the model is good, or name the failure with --fail-regex"
+            )
+
+    def _end(
+        self, reached: Reached, result: Reduced[Candidate], small: Specimen,
+        good: tuple[Specimen, str] | None,
+    ) -> Minimized:  # fmt: skip
+        tally, graph = self.tally, self.tally.ground.graph
+        reproduced, of = result.reproduced, result.of
+        if reached.slice is not None:
+            confirm = tally.plan.confirm or Confirm(1, 3)
+            of = max(confirm.of, 3)
+            reproduced = fresh_runs(tally, small, result.signature, of)
+            if reproduced < confirm.need:
+                tally.notes.append(
+                    f"the end failed {reproduced} of {of} times, {confirm.need} asked"
+                )
+        if tally.plan.min_good is not None and good is None:
+            tally.notes.append("no passing neighbour was met; --min-good was not written")
+        nodes = sorted(result.candidate.nodes)
+        end = End(
+            small, result.signature, tuple(graph.nodes[i].name for i in nodes),
+            tuple(sorted({graph.nodes[i].op for i in nodes})), "", result.one_minimal,
+            reproduced, of, tally.calls, time.monotonic() - self.started, tuple(tally.trail),
+            (*tally.ground.notes, *tally.notes), good,
+        )  # fmt: skip
+        end = replace(end, message=end_sentence(end, len(graph.nodes), reached.slice))
+        tally.progress.step("write", str(tally.plan.output))
+        finding = write_end(tally.plan, tally.ground, self.folder, end, tally.judge)
+        return Minimized(0, end.message, finding, self.folder)
+
+    def _interrupted(self) -> Minimized:
+        best, plan = self.tally.best, self.tally.plan
+        made = made_whole(self.tally, best, 0) if isinstance(best, Candidate) else best
+        if made is None:
+            raise KeyboardInterrupt
+        write_model(plan.output, made.model)
+        total = len(self.tally.ground.graph.nodes)
+        return Minimized(
+            130,
+            f"interrupted: the best so far, {made.nodes} of {total} nodes, is in {plan.output};"
+            " run the same command again to continue",
+        )

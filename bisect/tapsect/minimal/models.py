@@ -1,0 +1,85 @@
+"""The second stage: what is left as a whole small model, with the sample that is kept."""
+
+from __future__ import annotations
+
+import itertools
+
+from tapsect.candidate import Candidate
+from tapsect.minimal.ground import Parts, Unfed
+from tapsect.minimal.judges import ByTrial
+from tapsect.minimal.parts import ONCE
+from tapsect.minimal.tally import Tally, Told, lanes
+from tapsect.minimal.trial import TooLarge, whole
+from tapsect.reduce import Answer, DoesNotFail, Pass, reduce
+from tapsect.simplify import Simplification, Specimen, specimen
+from tapsect.verdict import Signature, Verdict
+
+__all__ = ["fresh_runs", "kept_sample", "made_whole", "simplified"]
+
+_ENDING = 30_000
+
+
+def kept_sample(tally: Tally, problem: Parts, candidate: Candidate) -> int:
+    """Returns which sample is kept: the smallest of those that show the failure."""
+    samples = tally.ground.samples
+    if len(samples) == 1:
+        return 0
+    sizes: list[tuple[int, int]] = []
+    for number in range(len(samples)):
+        tally.calls += 1
+        verdict, signature = tally.judge.part(candidate, samples=[number])
+        if verdict is Verdict.DIVERGES and problem.is_same(signature):
+            held = tally.ground.trial(candidate, [number], fed=False).samples[0]
+            sizes.append((sum(value.size for value in held.values()), number))
+    kept = min(sizes, default=(0, 0))[1]
+    shown = f"{len(sizes)} of {len(samples)} samples show it"
+    tally.notes.append(f"{shown}; sample {kept} is kept")
+    return kept
+
+
+def made_whole(tally: Tally, candidate: Candidate, sample: int) -> Specimen | None:
+    """Returns a part as a model of its own; ``None`` when it does not fit into one file."""
+    try:
+        trial = tally.ground.trial(candidate, [sample], fed=not isinstance(tally.judge, ByTrial))
+        return specimen(whole(trial.model, trial.folder), trial.samples[0])
+    except (TooLarge, Unfed):
+        return None
+
+
+def simplified(
+    tally: Tally, small: Specimen, passes: tuple[Pass, ...]
+) -> tuple[Specimen, tuple[Specimen, str] | None]:
+    """Returns the plainest model that still fails, and the nearest one that passes, if any."""
+    again, judge = itertools.count(1), tally.judge
+
+    def in_lane(candidate: Specimen, lane: int) -> Answer:
+        return judge.model(candidate, lane=lane)
+
+    with lanes(in_lane, tally.jobs) as (ask, begin):
+        told = Told[Specimen](tally, ask, "simplify")
+        problem = Simplification(
+            small, told, ahead=begin, spent=tally.spent(),
+            recheck=lambda s: judge.model(s, fresh=next(again)),
+        )  # fmt: skip
+        told.problem = problem
+        result = reduce(problem, passes=passes, confirm=tally.plan.confirm or ONCE)
+    tally.count(problem.calls, result)
+    if isinstance(result, DoesNotFail) or not result.confirmed:
+        tally.notes.append("as a file of its own it fails no more: it was not simplified")
+        return small, None
+    passing = [s for s in problem.good() if s.parent == result.candidate.digest]
+    return result.candidate, (
+        passing[-1],
+        f"it passes when {passing[-1].change}",
+    ) if passing else None
+
+
+def fresh_runs(tally: Tally, small: Specimen, wanted: Signature | None, times: int) -> int:
+    """Returns how often a model fails, one look at a time."""
+    failed = 0
+    for number in range(times):
+        tally.calls += 1
+        verdict, signature = tally.judge.model(small, fresh=_ENDING + number)
+        same = wanted is None or signature is None or wanted.matches(signature)
+        failed += verdict is Verdict.DIVERGES and same
+    return failed
