@@ -11,7 +11,7 @@ import typer
 
 import tapsect
 from debugtaps import TapsError
-from tapsect.cli import builds
+from tapsect.cli import builds, models, reduce
 from tapsect.cli import options as o
 from tapsect.cli.crash import Crash
 from tapsect.cli.output import say
@@ -207,7 +207,10 @@ def _print(
         for number, step in enumerate(finding.trail, 1):
             say(clean(f"{number}. {step.step}: {step.decision} ({step.why})"))
     if folder is not None:
-        say(f"\nWritten to {clean(str(folder))}")
+        held = "report.md, result.json" + (", case/" if finding.minimal is not None else "")
+        say(f"\nWritten to {clean(str(folder))}: {held}")
 
 
 builds.add_to(app)
+reduce.add_to(app)
+models.add_to(app)
