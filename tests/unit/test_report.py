@@ -106,6 +106,23 @@ def test_every_cause_has_a_meaning_and_an_advice(cause: str) -> None:
     assert CAUSES[cause].advice in text
 
 
+def test_a_crash_is_told_in_the_engines_own_words_without_its_stack() -> None:
+    said = 'ended by SIGSEGV during build\nFatal error: bad shape\n  File "x.py", line 3 in f\n^^^'
+    found = dataclasses.replace(DEFECT, failure="crash", said=said)
+    text = " ".join(render_text(found).split())
+    assert "It says ended by SIGSEGV during build Fatal error: bad shape Harmless" in text
+    assert "gives no answer because of this place" in text
+    assert "rounding explains." not in text.partition("Cause")[2].partition("Outputs")[0]
+
+
+def test_what_each_class_of_operators_computes_in() -> None:
+    classes = {"contractions": "tf32", "the rest": "fp32"}
+    found = dataclasses.replace(
+        DEFECT, precision={"stated": "fp32", "effective": "tf32", "classes": classes}
+    )
+    assert "stated fp32, computed: contractions in tf32, the rest in fp32" in render_text(found)
+
+
 @pytest.mark.parametrize("failure", FAILURES)
 def test_every_failure_has_words(failure: str) -> None:
     text = " ".join(render_text(dataclasses.replace(DEFECT, failure=failure)).split())

@@ -2,15 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from tapsect.finding import Divergence, Finding, OutputReport
 from tapsect.folder import CASE
-from tapsect.report.words import CAUSES, EVIDENCE, FAILURES, UNKNOWN, Words
+from tapsect.report.words import (
+    BREAKS,
+    BREAKS_MEANING,
+    CAUSES,
+    EVIDENCE,
+    FAILURES,
+    UNKNOWN,
+    Words,
+)
 
 __all__ = ["Section", "Style", "cause_of", "number", "sections"]
+
+_NOISE = re.compile(
+    r"File \"|Traceback|Extension modules|Current thread|Thread 0x|\^+$|<no Python frame>"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +76,7 @@ def sections(finding: Finding, style: Style, folder: Path | None = None) -> list
         ("How sure", _sure(finding, style)),
         ("Cause", _cause(finding)),
         ("Outputs", _outputs(finding, style)),
+        ("It says", _said(finding, style)),
         ("Also", [_place(d, style) for d in finding.also]),
         ("Most part", _contributors(finding, style)),
         ("Harmless", _harmless(finding, style)),
@@ -130,7 +144,10 @@ def _sure(finding: Finding, style: Style) -> list[str]:
 
 def _cause(finding: Finding) -> list[str]:
     words = cause_of(finding)
-    return [] if words is None else [f"{words.title}: {words.meaning}"]
+    if words is None:
+        return []
+    valueless = finding.cause == "engine_defect" and finding.failure in BREAKS
+    return [f"{words.title}: {BREAKS_MEANING if valueless else words.meaning}"]
 
 
 def _outputs(finding: Finding, style: Style) -> list[str]:
@@ -164,6 +181,14 @@ def _output(output: OutputReport, style: Style, samples: int) -> str:
     return words
 
 
+def _said(finding: Finding, style: Style) -> list[str]:
+    """Returns the engine's own words; of a process that died, the last it printed as well."""
+    lines = [line.strip() for line in finding.said.splitlines() if line.strip()]
+    printed = lines[1:] if finding.failure in ("crash", "timeout", "out_of_memory") else []
+    shown = [*lines[:1], *[line for line in printed if not _NOISE.match(line)][-2:]]
+    return [style.text(line[:300]) for line in shown]
+
+
 def _contributors(finding: Finding, style: Style) -> list[str]:
     return [_place(d, style) for d in finding.contributors[:5]]
 
@@ -181,6 +206,9 @@ def _coverage(finding: Finding) -> list[str]:
     seen = finding.coverage
     if not seen.tensors:
         return []
+    if seen.not_judged == seen.tensors:
+        why = "no output fails" if finding.status == "agrees" else "the engine gives no values"
+        return [f"none of {seen.tensors} inner tensors was looked at: {why}"]
     parts = [f"{seen.verified} of {seen.tensors} inner tensors verified"]
     rest = {
         "fused away": seen.fused_away,
@@ -197,6 +225,10 @@ def _precision(finding: Finding, style: Style) -> list[str]:
     if not stated and not effective:
         return []
     words = f"stated {style.text(str(stated or 'unknown'))}"
+    classes = finding.precision.get("classes")
+    if isinstance(classes, Mapping) and len(set(classes.values())) > 1:
+        told = ", ".join(f"{kind} in {u}" for kind, u in classes.items())
+        return [f"{words}, computed: {style.text(told)}"]
     return [words + (f", computed in {style.text(str(effective))}" if effective else "")]
 
 

@@ -6,7 +6,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
-__all__ = ["CAUSES", "EVIDENCE", "FAILURES", "UNKNOWN", "Words"]
+__all__ = [
+    "BREAKS",
+    "BREAKS_MEANING",
+    "CAUSES",
+    "EVIDENCE",
+    "FAILURES",
+    "UNKNOWN",
+    "Words",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +90,9 @@ CAUSES: Mapping[str, Words] = MappingProxyType(
         ),
     }
 )
+
+BREAKS = frozenset({"build_error", "run_error", "crash", "timeout"})
+BREAKS_MEANING = "The model is valid there, and the engine gives no answer because of this place."
 
 UNKNOWN = Words(
     "not known",
