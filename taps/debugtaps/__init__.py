@@ -32,6 +32,7 @@ if TYPE_CHECKING:
         InputError,
         Interrupted,
         MissingPackage,
+        ModelCodeError,
         ModelError,
         OutputError,
         ReferenceFailed,
@@ -60,10 +61,13 @@ if TYPE_CHECKING:
         reference_names,
         write_manifest,
     )
+    from debugtaps.mark import Tap, tap
     from debugtaps.package import Package, compile_model
     from debugtaps.perturbation import Perturbed, Plan, error_name, feed_name, mask_name, perturb
     from debugtaps.polygraphy import load_golden, read_polygraphy
+    from debugtaps.preparation import Prepared, prepare
     from debugtaps.scores import SCORES, Row, Score
+    from debugtaps.sources import Source, load_sources, sources_path
     from debugtaps.store import (
         as_storable,
         dtype_from_name,
@@ -87,6 +91,8 @@ if TYPE_CHECKING:
     )
     from debugtaps.synthetic import parse_input_shapes, random_inputs
     from debugtaps.tolerance import ErrorStat, Limits, Tolerance
+    from debugtaps.torch_capture import TorchValues, torch_values
+    from debugtaps.torch_model import TorchModel, open_torch_model
     from debugtaps.ulp import ulp_distance, unit_roundoff
     from debugtaps.verification import Compared, Verification, verify
     from debugtaps.widening import doubled, widen
@@ -118,6 +124,7 @@ __all__ = [
     "Manifest",
     "Metrics",
     "MissingPackage",
+    "ModelCodeError",
     "ModelError",
     "Node",
     "Noise",
@@ -125,18 +132,23 @@ __all__ = [
     "Package",
     "Perturbed",
     "Plan",
+    "Prepared",
     "ReferenceFailed",
     "Row",
     "Sample",
     "Score",
     "Session",
+    "Source",
     "SpecError",
     "Sweep",
+    "Tap",
     "TapEntry",
     "TapError",
     "TapsError",
     "TensorType",
     "Tolerance",
+    "TorchModel",
+    "TorchValues",
     "UsageError",
     "Verification",
     "WorkerError",
@@ -144,8 +156,8 @@ __all__ = [
     "as_storable",
     "check_sample",
     "comparable",
-    "doubled",
     "compile_model",
+    "doubled",
     "dtype_from_name",
     "dtype_name",
     "emit",
@@ -160,14 +172,17 @@ __all__ = [
     "load_golden",
     "load_graph",
     "load_inputs",
+    "load_sources",
     "mape",
     "mask_name",
     "measure",
     "measure_fully",
     "nonfinite_differs",
+    "open_torch_model",
     "parse_input_shapes",
     "parse_options",
     "perturb",
+    "prepare",
     "promote",
     "random_inputs",
     "read_manifest",
@@ -177,6 +192,9 @@ __all__ = [
     "reference_names",
     "resolve",
     "save",
+    "sources_path",
+    "tap",
+    "torch_values",
     "ulp_distance",
     "unit_roundoff",
     "unpack_build",
@@ -202,16 +220,20 @@ _HOMES = {
     "engines.registry": "EngineSpec parse_options resolve",
     "errors": (
         "EngineFailure EnvironmentFailure InputError Interrupted MissingPackage"
-        " ModelError OutputError ReferenceFailed SpecError TapError TapsError UsageError"
+        " ModelCodeError ModelError OutputError ReferenceFailed SpecError TapError TapsError"
+        " UsageError"
         " WorkerError"
     ),
     "feeds": "InputSpec Sample check_sample load_inputs",
     "graph": "FLOATS NARROW RANDOM_OPS Graph Node TensorType infer_types load_array load_graph",
     "manifest": "Manifest TapEntry read_manifest reference_names write_manifest",
+    "mark": "Tap tap",
     "package": "Package compile_model",
     "perturbation": "Perturbed Plan error_name feed_name mask_name perturb",
     "polygraphy": "load_golden read_polygraphy",
     "scores": "SCORES Row Score",
+    "preparation": "Prepared prepare",
+    "sources": "Source load_sources sources_path",
     "store": (
         "as_storable dtype_from_name dtype_name read_meta read_npz write_atomic"
         " write_json_atomic write_npz write_text_atomic"
@@ -221,6 +243,8 @@ _HOMES = {
     "tolerance": "ErrorStat Limits Tolerance",
     "ulp": "ulp_distance unit_roundoff",
     "verification": "Compared Verification verify",
+    "torch_capture": "TorchValues torch_values",
+    "torch_model": "TorchModel open_torch_model",
     "widening": "doubled widen",
 }
 

@@ -3,6 +3,7 @@
     TapsError                      every error a user may see            exit
     ├── UsageError                 the command or its input is wrong     2
     │   ├── ModelError             the model file cannot be used
+    │   │   └── ModelCodeError     the user's own Python raised
     │   ├── TapError               a tap is misplaced, repeated, lost or unknown
     │   ├── InputError             inputs, golden values or judge are wrong
     │   ├── SpecError              no such engine, or an option it does not take
@@ -37,6 +38,18 @@ class UsageError(TapsError):
 
 class ModelError(UsageError):
     """The model file is missing, truncated, not ONNX or not valid."""
+
+
+class ModelCodeError(ModelError):
+    """Python code of the user's raised; the message names the line.
+
+    Attributes:
+        trace: The traceback through the user's files, theirs only.
+    """
+
+    def __init__(self, message: str, trace: str = "") -> None:
+        super().__init__(message)
+        self.trace = trace
 
 
 class TapError(UsageError):
