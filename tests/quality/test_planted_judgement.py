@@ -242,3 +242,14 @@ def test_taps_of_another_type_are_no_fault(tmp_path: Path) -> None:
     ]
     found = diagnose(zoo.chain_cnn(12), faults, tmp_path)
     assert_place(found, "block4/Conv")
+
+
+@pytest.mark.parametrize("phase", ["build", "run"])
+def test_crash_that_strikes_at_times_is_found_and_called_flaky(phase: str, tmp_path: Path) -> None:
+    crash = {"kind": "crash", "nodes": ["block2/Conv"], "phase": phase}
+    sequence = [True, False, False, True, False, True, True, False, True, False]
+    fault = {"kind": f"flaky_{phase}", "of": crash, "sequence": sequence}
+    found = diagnose(zoo.chain_cnn(8), [fault], tmp_path)
+    assert found.finding.failure == "crash"
+    assert found.finding.cause == f"flaky_{phase}", trail_of(found)
+    assert "block2/Conv" in found.finding.culprit_nodes, trail_of(found)

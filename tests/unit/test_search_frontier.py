@@ -119,3 +119,36 @@ def test_a_tap_heavier_than_any_build_is_set_aside() -> None:
     found = refine(range(5), fault(5, 3), limit=Limit(4, lambda tap: 99 if tap == 2 else 1))
     assert found.too_heavy == (2,)
     assert found.accepted == (1, 3)
+
+
+@pytest.mark.parametrize("most", [1, 2, 3, 8, 40])
+@pytest.mark.parametrize("n", [30, 600])
+def test_how_many_taps_a_builder_takes_is_learned(n: int, most: int) -> None:
+    for place in range(1, n, n // 7):
+        probe = fault(n, place)
+
+        def crowded(taps: tuple[int, ...], probe: Probe = probe) -> Look[int]:
+            return Look(accepted=False, refused=True) if len(taps) > most else probe(taps)
+
+        found = refine(range(n), crowded)
+        assert found.accepted == (place - 1, place)
+        assert found.refusing == ()
+        assert found.calls <= 2 * math.log2(n) + 2 * math.log(n) / math.log(max(2, most / 4)) + 4
+
+
+@pytest.mark.parametrize("n", [1, 2, 5, 600])
+def test_a_builder_that_takes_no_tap_is_not_asked_about_each(n: int) -> None:
+    found = refine(range(n), lambda _: Look(accepted=False, refused=True))
+    assert found.accepted == ()
+    assert found.refusing == tuple(range(n))
+    assert found.calls <= math.log2(n + 1) + 6
+
+
+@pytest.mark.parametrize("refusing", [(7,), (7, 400), (100, 101, 350)])
+def test_single_refused_taps_do_not_lower_what_is_tapped_for_good(
+    refusing: tuple[int, ...],
+) -> None:
+    found = refine(range(600), fault(600, 205, refusing=refusing))
+    assert found.accepted == (204, 205)
+    assert set(found.refusing) <= set(refusing)
+    assert found.calls <= 2 * math.log2(600) + 4
