@@ -31,5 +31,6 @@ def propagated(
         return None
     y, r = replayed.astype(np.float64), plain.astype(np.float64)
     finite = np.isfinite(y) & np.isfinite(r)
-    scale = rms(np.where(finite, y, 0.0))
-    return rms(np.where(finite, y - r, 0.0)) / scale if scale else None
+    y, r = np.where(finite, y, 0.0), np.where(finite, r, 0.0)
+    scale = rms(y)
+    return rms(y - r) / scale if scale else None

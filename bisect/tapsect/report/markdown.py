@@ -65,9 +65,18 @@ def _facts(finding: Finding) -> list[str]:
     )
     for group, facts in groups:
         rows += [
-            (md(f"{group} {key}"), code(str(value), table=True)) for key, value in facts.items()
+            (md(f"{group} {key}"), code(_plain(value), table=True)) for key, value in facts.items()
         ]
     return ["## Environment\n\n" + _table(("what", "value"), rows)]
+
+
+def _plain(value: object) -> str:
+    """Returns a fact as a person would write it: ``onnx 1.20, numpy 2.3``."""
+    if isinstance(value, Mapping):
+        return ", ".join(f"{key} {_plain(item)}" for key, item in value.items()) or "none"
+    if isinstance(value, list | tuple):
+        return ", ".join(_plain(item) for item in value) or "none"
+    return str(value)
 
 
 def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
