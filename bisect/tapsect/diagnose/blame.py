@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-
-import numpy as np
 
 from debugtaps import EngineFailure
 from tapsect.candidate import Candidate
@@ -16,20 +13,14 @@ from tapsect.diagnose.shrink import GraphStructure, shrink
 from tapsect.diagnose.subject import Subject
 from tapsect.localize.confirm import Confirmed, confirm, grown
 from tapsect.localize.examine import ERRORS, Examined, Examiner, Recorded
-from tapsect.localize.predicate import locate_failure
 from tapsect.localize.taps import Ends, Located, Suspect
 from tapsect.reduce import DoesNotFail, Reduced
 from tapsect.verdict import Verdict
 
-__all__ = ["Blame", "blame_error", "blame_values"]
+__all__ = ["FLAKY_REPEATS", "Blame", "blame_values", "reduce_part"]
 
 Tell = Callable[[str, str, str], None]
 
-_UNSUPPORTED = re.compile(
-    r"not.?implemented|not supported|unsupported|could not find an implementation|"
-    r"not a registered function|no importer|no op registered|no kernel",
-    re.IGNORECASE,
-)
 FLAKY_REPEATS = 6
 
 
@@ -107,7 +98,7 @@ def blame_values(
         blame = replace(blame, cause="precision_limit", how="the type cannot hold the value")
     if found is None:
         return _unconfirmed(blame, located, tell)
-    return _reduced(subject, examiner, blame, found, tell)
+    return reduce_part(subject, examiner, blame, found, tell)
 
 
 def _kind(suspects: tuple[Suspect, ...], before: Ends) -> str:
@@ -169,7 +160,7 @@ def _unconfirmed(blame: Blame, located: Located, tell: Tell) -> Blame:
     return replace(blame, cause=None, nodes=(), how="no part of the model fails alone")
 
 
-def _reduced(
+def reduce_part(
     subject: Subject, examiner: Examiner, blame: Blame, found: Confirmed, tell: Tell
 ) -> Blame:
     """Shrinks a confirmed part and asks the second leg about what is left."""
@@ -252,56 +243,3 @@ def _nodes(subject: Subject, blame: Blame, reduced: Reduced[Candidate]) -> tuple
     if blame.suspects and not set(needed) & set(blame.nodes):
         return blame.nodes
     return needed
-
-
-# -- failures without values -------------------------------------------------------------------
-
-
-def blame_error(
-    subject: Subject, failure: EngineFailure, tell: Tell, *, flaky: str | None
-) -> Blame:
-    """Locates, confirms and reduces a crash, a hang, or a build or run that fails."""
-    if failure.kind == "out_of_memory":
-        tell("locate", "resource limit", "memory ran out; no operator is to blame")
-        return Blame("resource_limit", "predicate", how=_peak(subject))
-    recorded = Recorded(subject.reference, subject.samples[0], {})
-    examiner = Examiner(
-        subject.reference, subject.prober, recorded, subject.work, kind=failure.kind
-    )
-    examiner.expect(flaky, FLAKY_REPEATS)
-    found = locate_failure(examiner, subject.reference.topology, failure, subject.progress)
-    if found.confirmed is None:
-        tell("locate", "does not fail alone", found.how)
-        nodes: tuple[int, ...] = () if found.node is None else (found.node,)
-        cause = "engine_defect" if nodes else None
-        return Blame(cause, "predicate", nodes=nodes, how=found.how, flaky=flaky)
-    tell(
-        "locate", "fails alone", f"{len(found.confirmed.candidate.nodes)} operator(s): {found.how}"
-    )
-    blame = Blame(
-        "engine_defect", "predicate", confirmed=found.confirmed, how=found.how, flaky=flaky
-    )
-    if found.node is not None:
-        blame = replace(blame, nodes=(found.node,))
-    blame = _reduced(subject, examiner, blame, found.confirmed, tell)
-    if blame.reduced is not None:
-        nodes = subject.reference.topology.blamed(blame.reduced.candidate.nodes)
-        blame = replace(blame, nodes=nodes)
-    last = blame.final.failure if blame.final is not None else None
-    text = (last or failure).message
-    if failure.kind in ("build_error", "run_error") and _UNSUPPORTED.search(text):
-        blame = replace(
-            blame, cause="unsupported", how="the engine says that it does not take this"
-        )
-    return blame
-
-
-def _peak(subject: Subject) -> str:
-    """Returns the largest tensors, for who must save memory."""
-    try:
-        shapes = subject.reference.shapes(subject.samples[0])
-    except EngineFailure:
-        return "memory ran out"
-    largest = sorted(shapes.items(), key=lambda item: -int(np.prod(item[1], dtype=np.int64)))[:3]
-    text = ", ".join(f"{name!r} {list(shape)}" for name, shape in largest)
-    return f"the largest tensors are {text}" if text else "memory ran out"

@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from debugtaps import EngineFailure, Tolerance
-from tapsect.diagnose.blame import blame_error
 from tapsect.diagnose.ends import EndJudge, Truth
+from tapsect.diagnose.failure import blame_error
 from tapsect.diagnose.place import Place
 from tapsect.diagnose.subject import Options, Source, Subject, open_subject
 from tapsect.diagnose.summary import Told, compose
