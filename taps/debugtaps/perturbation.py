@@ -140,7 +140,7 @@ class _Builder:
         reads = dict.fromkeys(
             follow(t, plan.aliases) for i in plan.nodes for t in graph.nodes[i].reads
         )
-        for name in [*plan.values, *plan.raw]:
+        for name in [*plan.values, *(t for t in plan.raw if t not in made)]:
             reads.setdefault(name)
         feeds = [t for t in reads if t not in constant and (t in self.cut or t not in made)]
         add_constants(graph, self.target, dict.fromkeys(reads))

@@ -143,6 +143,18 @@ def test_detector_on_noise_agrees_though_it_differs_by_more_than_a_percent(tmp_p
     assert max(o.rel_rms or 0.0 for o in finding.outputs) > 0.01
 
 
+def rounded_models() -> list[Any]:
+    """Returns every published model with each narrow precision."""
+    # Thousands of equal rows round alike, and a mean over them keeps the error; noise that is
+    # independent from row to row averages out.  The answer is honest, but says too little.
+    equal_rows = pytest.mark.xfail(reason="equal rows round alike: inconclusive", strict=True)
+    return [
+        pytest.param(n, p, marks=equal_rows if (n, p) == ("standard_v3_3", "bf16") else ())
+        for n in published.PUBLISHED
+        for p in NARROW
+    ]
+
+
 @pytest.mark.published
 @pytest.mark.parametrize("precision", NARROW)
 @pytest.mark.parametrize("name", list(published.PUBLISHED))
@@ -150,6 +162,16 @@ def test_published_model_rounded_has_no_defect(name: str, precision: str, tmp_pa
     built = published.built(name)
     if built is None:
         pytest.skip("no network and nothing cached")
+    assert_no_defect(
+        bisect(built, tmp_path, ROUNDING, {"precision": precision}, precision=precision)
+    )
+
+
+@pytest.mark.published
+@pytest.mark.parametrize(("name", "precision"), rounded_models())
+def test_published_model_rounded_agrees(name: str, precision: str, tmp_path: Path) -> None:
+    built = published.built(name)
+    if built is None:
+        pytest.skip("no network and nothing cached")
     finding = bisect(built, tmp_path, ROUNDING, {"precision": precision}, precision=precision)
-    assert finding.cause != "engine_defect", finding.message
     assert finding.status == "agrees" or finding.cause == "precision_limit", finding.message

@@ -1,7 +1,7 @@
 """In what precision the engine computes, when it does not say: contractions and the rest apart.
 
 A class of operators computes at the finest u at which its tensors hold no more error than one
-rounding makes (two floors; correct engines stay below one).  An engine that stores its tensors
+rounding makes (below one floor).  An engine that stores its tensors
 in a narrow type shows it in their bits, be they ever so few.
 """
 
@@ -19,8 +19,9 @@ from tapsect.topology import CONTRACTIONS, EXACT
 
 __all__ = ["Classes", "Voters"]
 
-ONE_ROUNDING = 2.0
-"""Floors that one rounding at the right u may reach; at the next finer u it makes four or more."""
+ONE_ROUNDING = 1.0
+"""Floors that one rounding at the right u stays below; at the next finer u it makes eight times
+as many."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,8 +112,10 @@ class Voters:
         finest = max(base, min((first[t].u for t in voters), default=0.0))
         for level in (s for s in COARSE_STEPS if s > finest):
             coarse = self.judge(failing, level)
+            # Beyond the coarsest there is nothing to mistake it for.
+            bound = ONE_ROUNDING if level < COARSE_STEPS[-1] else 2 * ONE_ROUNDING
             still = sum(
-                coarse[t].kind not in ("ok", "accuracy") or coarse[t].ratios.norm > ONE_ROUNDING
+                coarse[t].kind not in ("ok", "accuracy") or coarse[t].ratios.norm > bound
                 for t in failing
             )
             if still <= 0.1 * len(voters):
