@@ -17,6 +17,7 @@ from debugtaps.engines.registry import resolve
 from debugtaps.errors import ReferenceFailed, TapError, UsageError
 from debugtaps.feeds import InputSpec, Sample, load_inputs
 from debugtaps.graph import Graph, TensorType, load_graph
+from debugtaps.manifest import read_manifest
 from debugtaps.plugins import boundaries, reference_functions
 from debugtaps.preparation import Made, Request
 from debugtaps.promotion import Tapped, promote_taps
@@ -31,6 +32,7 @@ Array = npt.NDArray[Any]
 def prepare_onnx(request: Request, staged: Path) -> Made:
     """Writes the ONNX model to ``staged`` and returns the rest."""
     graph = load_graph(request.model, staged.parent / "work")
+    earlier = read_manifest(request.model)
     notes = _copy(request.model, staged)
     sample, warnings = _sample(request, graph)
     graph = graph.feeding(sample.feeds)
@@ -41,14 +43,17 @@ def prepare_onnx(request: Request, staged: Path) -> Made:
     with Host(resolve("ort-reference")) as host:
         ran = recompute(graph, sample.feeds, list(wanted), host, functions=functions)
     have = {**sample.feeds, **ran.values}
-    outputs = _outputs(graph, have, ran)
+    taps = {t.output for t in earlier.taps} if earlier is not None else set()
+    outputs = _outputs(graph, have, ran, taps)
     tapped = [_tapped(graph, have, ran, t, t, "manual") for t in manual]
     for tap in tapped:
         if tap.value is None:
             raise TapError(f"--debug-taps {tap.name}: its value cannot be computed: {tap.reason}")
     tapped += [_tapped(graph, have, ran, b.name, b.tensor, "plugin") for b in found]
-    manifest, values = promote_taps(staged, graph, tapped, {})
-    return Made(sample.feeds, {**outputs, **values}, manifest, (*notes, *warnings))
+    manifest, values = promote_taps(staged, graph, tapped, {}, earlier=earlier)
+    named = {t.output: t.name for t in earlier.taps} if earlier is not None else {}
+    golden = {named.get(n, n): v for n, v in outputs.items()}
+    return Made(sample.feeds, {**golden, **values}, manifest, (*notes, *warnings))
 
 
 def _copy(source: Path, staged: Path) -> list[str]:
@@ -99,14 +104,16 @@ def _manual(request: Request, graph: Graph) -> list[str]:
     return list(dict.fromkeys(request.debug_taps))
 
 
-def _outputs(graph: Graph, have: Mapping[str, Array], ran: Recomputed) -> dict[str, Array]:
+def _outputs(
+    graph: Graph, have: Mapping[str, Array], ran: Recomputed, optional: Collection[str]
+) -> dict[str, Array]:
     found = {}
     for name in graph.outputs:
         if name in have:
             found[name] = have[name]
         elif name in graph.constants:
             found[name] = constant_value(graph, name)
-        elif name not in graph.untensors:
+        elif name not in graph.untensors and name not in optional:
             raise ReferenceFailed(
                 f"output {name!r} has no reference value: {ran.missing.get(name, 'unknown')}; give "
                 "--plugin-reference domain::Op=module:function for an operator of your own"

@@ -49,30 +49,40 @@ class Tapped:
 
 
 def promote_taps(
-    path: Path, graph: Graph, tapped: Sequence[Tapped], sources: Mapping[str, Source]
+    path: Path,
+    graph: Graph,
+    tapped: Sequence[Tapped],
+    sources: Mapping[str, Source],
+    *,
+    earlier: Manifest | None = None,
 ) -> tuple[Manifest, dict[str, Array]]:
     """Promotes taps in the file at ``path`` and returns the manifest and the reference values.
 
     Without taps the file stays as it is, byte for byte.
 
+    Args:
+        path: The model, changed in place.
+        graph: The same, read.
+        tapped: The taps, in any order.
+        sources: Python lines by tensor.
+        earlier: The manifest the model carries already; its taps stay.
+
     Raises:
         ModelError: The model with its taps is not valid, which is a fault of this tool.
     """
-    outputs = tuple(graph.outputs)
+    before = earlier if earlier is not None else Manifest(outputs=tuple(graph.outputs))
     if not tapped:
-        return Manifest(outputs=outputs), {}
+        return before, {}
     ordered = sorted(tapped, key=lambda t: graph.producer.get(t.tensor, -1))
     types = {t.tensor: _type(t.value) for t in ordered if t.value is not None}
     model = onnx.load_model(str(path), load_external_data=False)
     exposed = expose(model, [(t.name, t.tensor) for t in ordered], types)
     known = {v.name: v for v in model.graph.output}
-    manifest = Manifest(
-        taps=tuple(
-            _entry(tap, shown, known[shown.output], sources)
-            for tap, shown in zip(ordered, exposed, strict=True)
-        ),
-        outputs=outputs,
-    )
+    fresh = [
+        _entry(tap, shown, known[shown.output], sources)
+        for tap, shown in zip(ordered, exposed, strict=True)
+    ]
+    manifest = Manifest(taps=(*before.taps, *fresh), outputs=before.outputs)
     write_manifest(model, manifest)
     save(model, path)
     try:

@@ -11,7 +11,7 @@ import typer
 
 import tapsect
 from debugtaps import TapsError
-from tapsect.cli import builds, models, reduce
+from tapsect.cli import builds, models, reduce, taps
 from tapsect.cli import options as o
 from tapsect.cli.crash import Crash
 from tapsect.cli.output import say
@@ -211,6 +211,7 @@ def _print(
         say(f"\nWritten to {clean(str(folder))}: {held}")
 
 
+taps.add_to(app)
 builds.add_to(app)
 reduce.add_to(app)
 models.add_to(app)
