@@ -214,7 +214,7 @@ def check_shape(
             f" the model expects {shown_shape(spec.shape)}."
         )
     for want, size in zip(spec.shape, shape, strict=True):
-        if isinstance(want, str) and want:
+        if isinstance(want, str) and want.strip("?"):  # exporters call every unknown one "?"
             before, owner = sizes.setdefault(want, (size, spec.name))
             if before != size:
                 raise InputError(
