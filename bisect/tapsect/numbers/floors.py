@@ -203,8 +203,8 @@ def ratios(
     Args:
         error: Absolute errors.
         floor: What rounding explains of them.
-        step: Size of the steps in which the tensor moves (:func:`step_of`): any slice may be
-            two of them off.
+        step: Size of the steps in which the tensor moves (:func:`step_of`): tensor and slices
+            may be two of them off.
         jump: The same, where a step of a single element is beyond doubt.
         chance: Probability at which the worst slice of correct values may stand out.  Where
             floors are plain standard deviations, a slice of few elements exceeds its own by
@@ -219,13 +219,14 @@ def ratios(
     each = error / np.maximum(floor, max(rms(floor), 2.0 * jump, _TINY))
     with np.errstate(over="ignore"):
         e2, f2 = np.square(error), np.square(floor)
-    norm = float(np.sqrt(e2.sum() / max(f2.sum(), _TINY)))
+    more = 4.0 * step * step
+    norm = float(np.sqrt(e2.sum() / max(f2.sum() + more, _TINY)))
     worst, axis, index = norm, None, None
     for candidate in range(error.ndim):
         if error.shape[candidate] < 2 or error.ndim == 1:
             continue
         others = tuple(a for a in range(error.ndim) if a != candidate)
-        allowed = np.maximum(f2.sum(axis=others) + 4.0 * step * step, _TINY)
+        allowed = np.maximum(f2.sum(axis=others) + more, _TINY)
         part = np.sqrt(e2.sum(axis=others) / allowed)
         if chance:
             part /= luck(error.size // part.size, part.size, chance)
