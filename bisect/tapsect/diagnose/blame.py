@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 
 from debugtaps import EngineFailure
 from tapsect.candidate import Candidate
+from tapsect.diagnose.beautify import beautify
 from tapsect.diagnose.second_leg import second_leg
 from tapsect.diagnose.shrink import GraphStructure, shrink
 from tapsect.diagnose.subject import Subject
@@ -36,6 +37,7 @@ class Blame:
         confirmed: The part that fails by itself.
         reduced: The smallest part, with its proof.
         final: The smallest part as it was run last.
+        plain: The case that is handed over: the same part with smaller sizes and plainer values.
         sample: Which sample it was.
         reduce_builds: Builds that the reduction took.
         how: The decision in words.
@@ -52,6 +54,7 @@ class Blame:
     confirmed: Confirmed | None = None
     reduced: Reduced[Candidate] | None = None
     final: Examined | None = None
+    plain: Examined | None = None
     sample: int = 0
     reduce_builds: int = 0
     how: str = ""
@@ -193,7 +196,23 @@ def reduce_part(
         blame, reduced=reduced, final=final, reduce_builds=spent, bar=examiner.bar or 0.0,
         nodes=_nodes(subject, blame, reduced),
     )  # fmt: skip
-    return _asked_elsewhere(subject, examiner, _narrowed(subject, blame, reduced), tell)
+    blame = _asked_elsewhere(subject, examiner, _narrowed(subject, blame, reduced), tell)
+    return _made_plain(subject, examiner, blame, tell)
+
+
+def _made_plain(subject: Subject, examiner: Examiner, blame: Blame, tell: Tell) -> Blame:
+    """Makes the case easy to read, within the budget."""
+    final, reduced = blame.final, blame.reduced
+    if final is None or reduced is None or blame.flaky or subject.options.budget <= 0:
+        return blame
+    before = subject.prober.builds
+    subject.progress.step("simplify", f"{len(reduced.candidate.nodes)} operator(s)")
+    plain = beautify(examiner, final, reduced.signature, subject.options.budget)
+    spent = subject.prober.builds - before
+    if plain is not final:
+        sizes = [sum(v.size for v in each.feeds.values()) for each in (final, plain)]
+        tell("simplify", "plainer", f"{sizes[0]} numbers are fed, {sizes[1]} in the end")
+    return replace(blame, plain=plain, reduce_builds=blame.reduce_builds + spent)
 
 
 def _narrowed(subject: Subject, blame: Blame, reduced: Reduced[Candidate]) -> Blame:

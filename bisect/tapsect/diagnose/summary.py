@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import tapsect
@@ -243,6 +244,8 @@ class _Composer:
         blame = self.told.blame
         if blame is None or blame.final is None or blame.final.model is None:
             return None
+        blame = replace(blame, final=blame.plain or blame.final)
+        assert blame.final is not None and blame.final.model is not None
         final, source = blame.final, blame.confirmed.source if blame.confirmed else "reference"
         kind = next((e.kind for e in final.ends if e.kind), None) or self.told.failure or "accuracy"
         nodes = blame.reduced.candidate.nodes if blame.reduced else blame.nodes

@@ -8,8 +8,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from debugtaps import EngineFailure, Host, ModelError, load_graph
+from debugtaps import Host
 from tapsect.candidate import Candidate
+from tapsect.diagnose.beautify import examine_specimen
 from tapsect.diagnose.subject import Subject
 from tapsect.localize.examine import ERRORS, Examined, Examiner, Recorded
 from tapsect.minimal.checks import together
@@ -21,7 +22,7 @@ from tapsect.replay.reference import Reference
 from tapsect.simplify import Specimen
 from tapsect.verdict import Signature, Verdict
 
-__all__ = ["Builtin", "examine_specimen"]
+__all__ = ["Builtin"]
 
 
 @dataclass
@@ -161,47 +162,3 @@ class Builtin:
         for examiner in examiners:
             examiner.bar = self.bar
         return Lane(reference, prober, examiners, models)
-
-
-def examine_specimen(
-    specimen: Specimen, prober: Prober, reference: Reference, like: Examiner, folder: Path,
-    fresh: int = 0,
-) -> Examined:  # fmt: skip
-    """Returns what one look at a whole model shows.
-
-    Args:
-        specimen: The model.
-        prober: Probes the engine.
-        reference: Whose worker runs the model's own reference.
-        like: What to look for, and how strictly.
-        folder: Where the model is written.
-        fresh: Distinguishes repeated looks.
-    """
-    path = folder / "specimen.onnx"
-    path.write_bytes(specimen.model)
-    try:
-        graph = load_graph(path, folder)
-    except ModelError:
-        return Examined(Verdict.INVALID, None)
-    own = Reference(
-        graph, reference.host, folder, stated=reference.stated, seed=reference.seed,
-        largest=reference.largest,
-    )  # fmt: skip
-    shown = [t for t in graph.outputs if t in graph.producer]
-    shown.sort(key=lambda t: graph.producer[t])
-    if not shown or any(name not in specimen.feeds for name in graph.inputs):
-        return Examined(Verdict.INVALID, None)
-    try:
-        own.complete(specimen.feeds)
-        recorded = Recorded(own, specimen.feeds, {})
-        examiner = Examiner(
-            own, prober, recorded, folder, kind=like.kind, classes=like.classes,
-            tolerance=like.tolerance,
-        )  # fmt: skip
-        examiner.bar, examiner.repeats = like.bar, like.repeats
-        nodes = own.topology.ancestors(shown)
-        return examiner.examine(Candidate(nodes, tuple(shown)), "reference", fresh=fresh)
-    except (EngineFailure, ValueError):
-        return Examined(Verdict.INVALID, None)
-    finally:
-        own.close()

@@ -132,7 +132,7 @@ class _Run:
         if small is None:
             raise OutputError("the reduced model does not fit into one file of 2 GB")
         good = nearest_good(reached.problem, result.candidate, ground, sample)
-        if self.chosen.models and reached.slice is None:
+        if self.chosen.models and reached.slice is None and tally.plan.options.budget > 0:
             small, nearer = simplified(tally, small, self.chosen.models)
             good = nearer or good
         return self._end(reached, result, small, good)

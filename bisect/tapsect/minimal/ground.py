@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -22,6 +22,7 @@ from debugtaps import (
     ModelError,
     TensorType,
     extract,
+    follow,
     implied_inputs,
     load_graph,
     random_inputs,
@@ -144,11 +145,7 @@ class Ground:
             if fed:
                 raise Unfed(str(error)) from error
             feeds = [{}]
-        told = feeds[0]
-        types = {
-            name: TensorType(self.graph.elem(name) or 0, told[name].shape)
-            for name in names if name in told and _unknown(self.graph.types.get(name))
-        }  # fmt: skip
+        types = self._told(names, feeds[0]) | self._shown(candidate, numbers[0])
         model = extract(
             self.graph, candidate.nodes, candidate.outputs, aliases=aliases, types=types
         )
@@ -157,6 +154,26 @@ class Ground:
         label = f"{count} of {total} nodes ({', '.join(ops[:6])}{' …' if len(ops) > 6 else ''})"
         label += f", looked at: {', '.join(candidate.outputs[:3])}"
         return Trial(model, self.graph.folder, feeds, count, label)
+
+    def _told(self, names: Sequence[str], feeds: Mapping[str, Array]) -> dict[str, TensorType]:
+        """Returns the types of inputs that inference cannot tell, as their values have them."""
+        types = self.graph.types
+        return {
+            name: TensorType(self.graph.elem(name) or 0, feeds[name].shape)
+            for name in names if name in feeds and _unknown(types.get(name))
+        }  # fmt: skip
+
+    def _shown(self, candidate: Candidate, sample: int) -> dict[str, TensorType]:
+        """Returns the types of outputs of which inference cannot tell even the rank."""
+        aliases, types = dict(candidate.bypass), self.graph.types
+        shown = (follow(tensor, aliases) for tensor in candidate.outputs)
+        blank = [t for t in shown if (kind := types.get(t)) is None or kind.shape is None]
+        if not blank or not self.runs:
+            return {}
+        with suppress(EngineFailure, KeyError):
+            seen = self.recorded[sample].values(blank, "reference")
+            return {t: TensorType(self.graph.elem(t) or 0, seen[t].shape) for t in blank}
+        return {}
 
     def values(self, names: Sequence[str], sample: int) -> dict[str, Array]:
         """Returns what is fed to a part: the model's own inputs, and recorded or drawn values."""

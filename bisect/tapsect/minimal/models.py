@@ -9,9 +9,8 @@ from tapsect.minimal.ground import Parts, Unfed
 from tapsect.minimal.judges import ByTrial
 from tapsect.minimal.parts import ONCE
 from tapsect.minimal.tally import Tally, Told, lanes
-from tapsect.minimal.trial import TooLarge, whole
 from tapsect.reduce import Answer, DoesNotFail, Pass, reduce
-from tapsect.simplify import Simplification, Specimen, specimen
+from tapsect.simplify import Simplification, Specimen, TooLarge, nearest_passing, specimen, whole
 from tapsect.verdict import Signature, Verdict
 
 __all__ = ["fresh_runs", "kept_sample", "made_whole", "simplified"]
@@ -67,11 +66,9 @@ def simplified(
     if isinstance(result, DoesNotFail) or not result.confirmed:
         tally.notes.append("as a file of its own it fails no more: it was not simplified")
         return small, None
-    passing = [s for s in problem.good() if s.parent == result.candidate.digest]
-    return result.candidate, (
-        passing[-1],
-        f"it passes when {passing[-1].change}",
-    ) if passing else None
+    passing = nearest_passing(problem)
+    good = None if passing is None else (passing, f"it passes when {passing.change}")
+    return result.candidate, good
 
 
 def fresh_runs(tally: Tally, small: Specimen, wanted: Signature | None, times: int) -> int:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from tapsect.candidate import Candidate
 from tapsect.minimal.ground import Ground, Parts, Unfed
-from tapsect.minimal.trial import TooLarge, whole
-from tapsect.simplify import Specimen, specimen
+from tapsect.simplify import Specimen, TooLarge, specimen, whole
 
 __all__ = ["nearest_good"]
 

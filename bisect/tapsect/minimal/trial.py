@@ -11,15 +11,12 @@ from pathlib import Path
 import numpy as np
 import onnx
 from google.protobuf.message import EncodeError
-from onnx import ModelProto, TensorProto
+from onnx import ModelProto
 
 from debugtaps import Array
+from tapsect.simplify import TooLarge, whole
 
-__all__ = ["TooLarge", "Trial", "whole"]
-
-
-class TooLarge(Exception):
-    """A model whose weights do not fit into one file."""
+__all__ = ["Trial"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,21 +66,3 @@ class Trial:
                 full, temporary, save_as_external_data=True, location=f"{path.name}.data"
             )
         os.replace(temporary, path)
-
-
-def whole(model: ModelProto, folder: Path) -> ModelProto:
-    """Returns a model with its weights inside.
-
-    Raises:
-        TooLarge: They take more than one file can hold.
-    """
-    outside = [t for t in model.graph.initializer if t.data_location == TensorProto.EXTERNAL]
-    if not outside:
-        return model
-    sizes = [int(e.value) for t in outside for e in t.external_data if e.key == "length"]
-    if sum(sizes) > (1 << 31) - (1 << 20):
-        raise TooLarge
-    full = ModelProto()
-    full.CopyFrom(model)
-    onnx.load_external_data_for_model(full, str(folder))
-    return full

@@ -24,7 +24,7 @@ from tapsect.verdict import Verdict
 __all__ = ["Firing", "NoisyResult", "noisy_first_bad", "repeats_for"]
 
 # Rates that are told apart: a grid is enough, since the answer is a position, not a rate.
-_RATES = tuple(n / 20 for n in range(1, 20)) + (0.99,)
+_RATES = tuple((2 * n + 1) / 20 for n in range(10)) + (0.99,)
 # How often a candidate that lacks the culprit fails all the same.
 _STRAY = 1e-3
 

@@ -10,12 +10,12 @@ from __future__ import annotations
 from tapsect.reduce import Pass
 from tapsect.simplify.drop_unused import drop_unused
 from tapsect.simplify.fold_constants import DEFAULT_THRESHOLD, fold_constants
-from tapsect.simplify.problem import Simplification, elements
+from tapsect.simplify.problem import Simplification, elements, nearest_passing
 from tapsect.simplify.short_names import short_names
 from tapsect.simplify.shrink_bodies import shrink_bodies
 from tapsect.simplify.shrink_shapes import shrink_shapes
 from tapsect.simplify.simplify_data import simplify_constants, simplify_inputs
-from tapsect.simplify.specimen import Specimen, specimen
+from tapsect.simplify.specimen import Specimen, TooLarge, specimen, whole
 from tapsect.simplify.strip_metadata import strip_metadata
 
 __all__ = [
@@ -24,9 +24,12 @@ __all__ = [
     "TABLE",
     "Simplification",
     "Specimen",
+    "TooLarge",
     "elements",
+    "nearest_passing",
     "specimen",
     "table",
+    "whole",
 ]
 
 

@@ -8,11 +8,11 @@ that say shapes.  What does not fit any more says so itself, by not running.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 
 import numpy as np
 import onnx
-from onnx import ModelProto, TensorProto, numpy_helper
+from onnx import ModelProto, NodeProto, TensorProto, numpy_helper
 
 from debugtaps import Array
 from tapsect.reduce import Asked
@@ -115,16 +115,26 @@ def _special(model: ModelProto) -> tuple[set[str], set[str]]:
     kernels: set[str] = set()
     lists: set[str] = set()
     for graph in node_lists(model.graph):
-        made = {node.output[0]: node for node in graph.node if node.op_type == "Constant"}
+        made = {node.output[0]: node for node in graph.node}
         for node in graph.node:
             at = _SIZES_AT.get(node.op_type)
             if node.op_type in _CONVOLUTIONS:
                 kernels.update(node.input[1:])
             elif at is not None and at < len(node.input):
-                name = node.input[at]
-                lists.add(name)
-                lists.update(a.t.name for a in made[name].attribute if name in made)
+                lists.update(_behind(node.input[at], made))
     return kernels, lists - {""}
+
+
+def _behind(name: str, made: Mapping[str, NodeProto]) -> Iterator[str]:
+    """Yields the constants that a list of sizes comes from: itself, or what it is joined from."""
+    node = made.get(name)
+    if node is None:
+        yield name
+    elif node.op_type == "Constant":
+        yield from (attribute.t.name for attribute in node.attribute)
+    elif node.op_type == "Concat":
+        for part in node.input:
+            yield from _behind(part, made)
 
 
 def _declared(
@@ -142,6 +152,7 @@ def _declared(
             if dim.HasField("dim_value"):
                 dim.dim_value = size
     del model.graph.value_info[:]
+    ranks = [len(value.type.tensor_type.shape.dim) for value in model.graph.output]
     for value in model.graph.output:
         value.type.tensor_type.ClearField("shape")
     try:
@@ -150,6 +161,10 @@ def _declared(
             value.CopyFrom(known)
     except Exception:  # an operator's own inference may refuse: engines ask the run
         pass
+    for value, rank in zip(model.graph.output, ranks, strict=True):
+        if value.type.HasField("tensor_type") and not value.type.tensor_type.HasField("shape"):
+            dims = value.type.tensor_type.shape.dim
+            dims.extend(onnx.TensorShapeProto.Dimension() for _ in range(rank))
     return changed(origin, model, why, feeds)
 
 

@@ -11,6 +11,7 @@ import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from pathlib import Path
 
 import numpy as np
 import onnx
@@ -21,6 +22,7 @@ from debugtaps import Array
 __all__ = [
     "NodeList",
     "Specimen",
+    "TooLarge",
     "bodies",
     "captured",
     "changed",
@@ -28,9 +30,14 @@ __all__ = [
     "plainness",
     "pruned",
     "specimen",
+    "whole",
 ]
 
 NodeList = Sequence[NodeProto]
+
+
+class TooLarge(Exception):
+    """A model whose weights do not fit into one file."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,6 +92,24 @@ def specimen(model: ModelProto, feeds: Mapping[str, Array]) -> Specimen:
     names = {value.name for value in model.graph.input}
     kept = {name: value for name, value in feeds.items() if name in names}
     return Specimen(model.SerializeToString(deterministic=True), kept)
+
+
+def whole(model: ModelProto, folder: Path) -> ModelProto:
+    """Returns a model with its weights inside.
+
+    Raises:
+        TooLarge: They take more than one file can hold.
+    """
+    outside = [t for t in model.graph.initializer if t.data_location == TensorProto.EXTERNAL]
+    if not outside:
+        return model
+    sizes = [int(e.value) for t in outside for e in t.external_data if e.key == "length"]
+    if sum(sizes) > (1 << 31) - (1 << 20):
+        raise TooLarge
+    full = ModelProto()
+    full.CopyFrom(model)
+    onnx.load_external_data_for_model(full, str(folder))
+    return full
 
 
 def changed(

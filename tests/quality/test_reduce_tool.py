@@ -1,0 +1,328 @@
+"""What the reducer makes of whole models: exactly what is needed, and nothing else."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import stat
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+
+from debugtaps import UsageError, read_npz
+from support import zoo
+from support.reducing_models import chain, grep, names_left, reduce_by, saved
+from tapsect.minimal import CommandLine, Rule
+from tapsect.reduce import Confirm
+
+NO_BUDGET = {"budget": 0.0}
+
+
+def node_named(built: zoo.Built, op: str, at: int = 0) -> str:
+    return str([n.name for n in built.model.graph.node if n.op_type == op][at])
+
+
+def planted(*faults: dict[str, Any]) -> dict[str, Any]:
+    return {"engine": "planted", "engine_options": {"faults": list(faults)}}
+
+
+# -- a command -----------------------------------------------------------------------------------
+
+
+def test_one_culprit_is_left_alone_and_calls_are_bounded(tmp_path: Path) -> None:
+    path = saved(chain(["Relu"] * 64), tmp_path)
+    done = reduce_by(path, grep("@n40@"), tmp_path, options=NO_BUDGET)
+    assert done.exit_code == 0
+    assert names_left(tmp_path) == ["@n40@"]
+    assert done.finding is not None
+    # Twice the start, six halvings, one suffix, the empty model, the end.
+    assert done.finding.cost.reduce_builds <= 12
+    assert done.finding.minimal is not None
+    assert done.finding.minimal.one_minimal
+
+
+def test_two_joint_culprits_50_nodes_apart_need_nothing_between(tmp_path: Path) -> None:
+    path = saved(chain(["Relu", "Neg"] * 32), tmp_path)
+    done = reduce_by(path, grep("@n6@", "@n56@"), tmp_path, options=NO_BUDGET)
+    assert names_left(tmp_path) == ["@n6@", "@n56@"]
+    assert done.finding is not None
+    assert done.finding.cost.reduce_builds <= 80
+
+
+@pytest.mark.parametrize("mode", ["bisect", "linear"])
+def test_the_other_modes_leave_a_contiguous_part(tmp_path: Path, mode: str) -> None:
+    path = saved(chain(["Relu", "Neg"] * 8), tmp_path)
+    done = reduce_by(path, grep("@n6@", "@n9@"), tmp_path, options=NO_BUDGET, mode=mode)
+    assert names_left(tmp_path) == ["@n6@", "@n7@", "@n8@", "@n9@"]
+    assert done.finding is not None
+    calls = done.finding.cost.reduce_builds
+    assert calls <= 14 if mode == "bisect" else 25 <= calls <= 32
+
+
+def test_a_start_that_does_not_fail_writes_nothing(tmp_path: Path) -> None:
+    path = saved(chain(["Relu"] * 4), tmp_path)
+    done = reduce_by(path, grep("@n9@"), tmp_path)
+    assert done.exit_code == 3
+    assert "does not fail" in done.message
+    assert "passes" in done.message
+    assert not (tmp_path / "reduced.onnx").exists()
+    assert not (tmp_path / "result").exists()
+
+
+def test_a_check_that_always_fails_is_refused(tmp_path: Path) -> None:
+    path = saved(chain(["Relu"] * 4), tmp_path)
+    with pytest.raises(UsageError, match="empty model"):
+        reduce_by(path, CommandLine(("false",)), tmp_path)
+    assert not (tmp_path / "reduced.onnx").exists()
+
+
+def test_slippage_to_another_failure_is_refused_and_listed(tmp_path: Path) -> None:
+    script = (
+        "grep -qF @n20@ $0 && { echo 'ValueError: wrong answer'; exit 1; };"
+        "grep -qF @n3@ $0 && { echo 'KeyError: missing'; exit 1; }; exit 0"
+    )
+    line = CommandLine(("sh", "-c", script, "{model}"))
+    path = saved(chain(["Relu"] * 32), tmp_path)
+    done = reduce_by(path, line, tmp_path, options=NO_BUDGET)
+    assert names_left(tmp_path) == ["@n20@"]
+    assert done.finding is not None
+    assert any("KeyError" in note for note in done.finding.notes)
+
+
+def test_what_the_check_skips_is_neither_good_nor_bad(tmp_path: Path) -> None:
+    script = "grep -qF @n20@ $0 || exit 0; grep -qF @n19@ $0 || exit 125; exit 1"
+    path = saved(chain(["Relu"] * 32), tmp_path)
+    done = reduce_by(path, CommandLine(("sh", "-c", script, "{model}")), tmp_path)
+    assert done.exit_code == 0
+    assert names_left(tmp_path) == ["@n19@", "@n20@"]
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_the_minimum_is_the_same_for_any_number_of_jobs(tmp_path: Path, seed: int) -> None:
+    names = ("@n6@", "@n21@") if seed else ("@n11@",)
+    path = saved(chain(["Relu", "Neg"] * 16), tmp_path)
+    found = []
+    for jobs in (1, 2, 4):
+        out = tmp_path / str(jobs)
+        done = reduce_by(path, grep(*names), out, jobs=jobs)
+        assert done.finding is not None
+        found.append(((out / "reduced.onnx").read_bytes(), done.finding.cost.reduce_builds))
+    assert found[0] == found[1] == found[2]
+
+
+def test_the_nearest_passing_model_is_written_with_the_difference(tmp_path: Path) -> None:
+    path = saved(chain(["Relu", "Neg"] * 4), tmp_path)
+    good = tmp_path / "good.onnx"
+    done = reduce_by(path, grep("@n2@", "@n5@"), tmp_path, options=NO_BUDGET, min_good=good)
+    kept = {n.name for n in onnx.load(good).graph.node}
+    assert not {"@n2@", "@n5@"} <= kept
+    assert done.folder is not None
+    readme = (done.folder / "case" / "README.md").read_text()
+    assert "it passes without" in readme
+    assert (done.folder / "case" / "min_good.onnx").exists()
+
+
+def test_the_case_of_a_command_reproduces_alone(tmp_path: Path) -> None:
+    path = saved(chain(["Relu"] * 8), tmp_path)
+    done = reduce_by(path, grep("@n5@"), tmp_path)
+    assert done.folder is not None
+    check = [sys.executable, str(done.folder / "case" / "check.py")]
+    assert subprocess.run(check, capture_output=True).returncode == 1
+    chain_model = chain(["Relu"])
+    (done.folder / "case" / "model.onnx").write_bytes(chain_model.SerializeToString())
+    assert subprocess.run(check, capture_output=True).returncode == 0
+
+
+@pytest.mark.parametrize("golden", ["once", "each"])
+def test_parts_are_fed_with_recorded_or_with_drawn_values(tmp_path: Path, golden: str) -> None:
+    built = zoo.chain_cnn(12)
+    path, inputs = built.save(tmp_path)
+    fed = {"inputs": (str(inputs),), **NO_BUDGET}
+    name = built.names[6]
+    script = f"test -s $1 && grep -qF {name} $0"
+    line = CommandLine(("sh", "-c", script, "{model}", "{inputs}"), Rule(codes=(0,)))
+    done = reduce_by(path, line, tmp_path / "out", options=fed, golden=golden)
+    assert done.exit_code == 0
+    assert done.folder is not None
+    (left,) = read_npz(done.folder / "case" / "inputs.npz").values()
+    # Behind a Relu nothing is negative; drawn values do not know that.
+    assert bool(np.all(left >= 0)) is (golden == "once")
+
+
+def test_inputs_and_outputs_can_be_kept(tmp_path: Path) -> None:
+    path = saved(chain(["Relu", "Neg"] * 5), tmp_path)
+    reduce_by(path, grep("@n4@"), tmp_path, keep_inputs=True, passes=("nodes",))
+    left = onnx.load(tmp_path / "reduced.onnx").graph
+    assert [v.name for v in left.input] == ["x"]
+    reduce_by(path, grep("@n4@"), tmp_path / "o", keep_outputs=True, passes=("nodes",))
+    left = onnx.load(tmp_path / "o" / "reduced.onnx").graph
+    assert [v.name for v in left.output] == ["t9"]
+
+
+@pytest.mark.parametrize("name", ["omitted_optional", "control_flow", "u_shaped", "no_value_info"])
+def test_odd_operators_reduce_to_the_one_that_is_wanted(tmp_path: Path, name: str) -> None:
+    """Omitted optional inputs, Resize, Clip, If, Loop."""
+    built = getattr(zoo, name)()
+    path, inputs = built.save(tmp_path)
+    wanted = {"Resize", "Clip", "If", "Loop", "Scan"}
+    ops = [n.op_type for n in built.model.graph.node if n.op_type in wanted] or [
+        built.model.graph.node[-1].op_type
+    ]
+    for op in dict.fromkeys(ops):
+        line = CommandLine(
+            (sys.executable, "-c", "import sys; sys.exit(open(sys.argv[1],'rb').read()"
+             f".count(b'\"\\x0{len(op):x}{op}') > 0)" if len(op) < 10 else "", "{model}"),
+        )  # fmt: skip
+        done = reduce_by(path, line, tmp_path / op, options={"inputs": (str(inputs),), **NO_BUDGET})
+        assert done.exit_code == 0, done.message
+        left = onnx.load(tmp_path / op / "reduced.onnx").graph.node
+        assert [n.op_type for n in left] == [op]
+        onnx.checker.check_model(str(tmp_path / op / "reduced.onnx"))
+
+
+def test_ctrl_c_keeps_the_best_so_far_and_the_same_command_goes_on(tmp_path: Path) -> None:
+    path = saved(chain(["Relu", "Neg"] * 32), tmp_path)
+    script = tmp_path / "check.sh"
+    log = tmp_path / "log"
+    script.write_text(
+        f"#!/bin/sh\necho . >> {log}\nsleep 0.05\n"
+        "if grep -qF @n6@ $1 && grep -qF @n56@ $1; then exit 1; fi\nexit 0\n"
+    )
+    script.chmod(script.stat().st_mode | stat.S_IXUSR)
+    command = [
+        sys.executable, "-m", "tapsect", "reduce", str(path), "-o", "r.onnx", "--out", "res",
+        "--budget", "0", "--check", str(script), "{model}",
+    ]  # fmt: skip
+    process = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True)
+    while not log.exists() or len(log.read_text().split()) < 12:
+        time.sleep(0.02)
+        assert process.poll() is None
+    os.kill(process.pid, signal.SIGINT)
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == 130, said
+    assert "best so far" in said
+    assert len(onnx.load(tmp_path / "r.onnx").graph.node) < 64
+    before = len(log.read_text().split())
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert {n.name for n in onnx.load(tmp_path / "r.onnx").graph.node} == {"@n6@", "@n56@"}
+    calls = json.loads((tmp_path / "res" / "result.json").read_text())["cost"]["reduce_builds"]
+    assert len(log.read_text().split()) - before <= calls - 10
+
+
+# -- the built-in check --------------------------------------------------------------------------
+
+
+def test_the_built_in_check_names_the_node_and_writes_a_case(tmp_path: Path) -> None:
+    built = zoo.transformer()
+    path, inputs = built.save(tmp_path)
+    name = node_named(built, "MatMul", 3)
+    options = {"inputs": (str(inputs),), **planted({"kind": "value", "nodes": [name]})}
+    done = reduce_by(path, None, tmp_path / "out", options=options)
+    assert done.exit_code == 0, done.message
+    assert names_left(tmp_path / "out") == [name]
+    left = onnx.load(tmp_path / "out" / "reduced.onnx")
+    assert all(d.dim_value == 1 for v in left.graph.input for d in v.type.tensor_type.shape.dim)
+    assert done.folder is not None
+    check = [sys.executable, str(done.folder / "case" / "check.py")]
+    assert subprocess.run(check, capture_output=True).returncode == 1
+    result = json.loads((done.folder / "result.json").read_text())
+    assert result["command"] == [] or "reduce" in result["command"]
+    assert result["failure"] == "accuracy"
+
+
+def test_a_correct_engine_is_not_reduced(tmp_path: Path) -> None:
+    path, inputs = zoo.chain_cnn(8).save(tmp_path)
+    done = reduce_by(path, None, tmp_path / "out", options={"inputs": (str(inputs),)})
+    assert done.exit_code == 3
+    assert not (tmp_path / "out" / "reduced.onnx").exists()
+
+
+def test_a_crash_is_reduced_by_its_message(tmp_path: Path) -> None:
+    built = zoo.residual()
+    path, inputs = built.save(tmp_path)
+    name = node_named(built, "Conv", 2)
+    options = {"inputs": (str(inputs),), **planted({"kind": "build_error", "nodes": [name]})}
+    done = reduce_by(path, None, tmp_path / "out", options=options)
+    assert done.exit_code == 0, done.message
+    assert names_left(tmp_path / "out") == [name]
+    assert done.finding is not None
+    assert done.finding.failure == "build_error"
+
+
+def test_a_fault_that_only_the_second_sample_shows(tmp_path: Path) -> None:
+    built = zoo.chain_cnn(10)
+    path, inputs = built.save(tmp_path / "a")
+    big = {name: value * 50 for name, value in built.feeds.items()}
+    other = saved(built.model, tmp_path / "b", big).with_name("inputs.npz")
+    name = node_named(built, "Conv", 3)
+    fault = {"kind": "value", "nodes": [name], "when": {"above": 30.0}}
+    options = {"inputs": (str(inputs), str(other)), **planted(fault)}
+    done = reduce_by(path, None, tmp_path / "out", options=options)
+    assert done.exit_code == 0, done.message
+    assert names_left(tmp_path / "out") == [name]
+    assert done.finding is not None
+    assert any("sample 1 is kept" in note for note in done.finding.notes)
+
+
+def test_several_jobs_of_the_built_in_check_come_to_the_same(tmp_path: Path) -> None:
+    built = zoo.attention()
+    path, inputs = built.save(tmp_path)
+    name = node_named(built, "Softmax")
+    options = {"inputs": (str(inputs),), **planted({"kind": "value", "nodes": [name]})}
+    found = []
+    for jobs in (1, 2):
+        done = reduce_by(path, None, tmp_path / str(jobs), options=options, jobs=jobs)
+        assert done.exit_code == 0
+        found.append((tmp_path / str(jobs) / "reduced.onnx").read_bytes())
+    assert found[0] == found[1]
+
+
+# -- a check that fails now and then -------------------------------------------------------------
+
+
+def flaky(tmp_path: Path, names: tuple[str, ...], percent: int) -> CommandLine:
+    """Returns a check that fails so often while ``names`` are there; seeded by its own count."""
+    script = tmp_path / "flaky.py"
+    script.write_text(
+        "import pathlib, random, sys\n"
+        "count = pathlib.Path(sys.argv[2]); n = len(count.read_text()) if count.exists() else 0\n"
+        "count.write_text('.' * (n + 1))\n"
+        "data = open(sys.argv[1], 'rb').read()\n"
+        f"there = all(name.encode() in data for name in {names!r})\n"
+        f"sys.exit(there and random.Random(n).random() < {percent / 100})\n"
+    )
+    count = tmp_path / "count"
+    return CommandLine((sys.executable, "-S", str(script), "{model}", str(count)))
+
+
+@pytest.mark.parametrize("percent", [70, pytest.param(50, marks=pytest.mark.slow)])
+def test_a_flaky_check_is_measured_and_searched_with_confidence(
+    tmp_path: Path, percent: int
+) -> None:
+    path = saved(chain(["Relu"] * 40), tmp_path)
+    line = flaky(tmp_path, ("@n23@",), percent)
+    done = reduce_by(path, line, tmp_path, options=NO_BUDGET, confirm=Confirm(1, 5))
+    assert done.exit_code == 0, done.message
+    assert names_left(tmp_path) == ["@n23@"]
+    assert "confidence" in done.message
+    assert done.finding is not None
+    assert any(step.step == "noisy search" for step in done.finding.trail)
+
+
+def test_an_unstable_start_is_refused_unless_confirmation_is_asked_for(tmp_path: Path) -> None:
+    path = saved(chain(["Relu"] * 8), tmp_path)
+    # Fails once, passes after that.
+    script = f"test -e {tmp_path}/once || {{ touch {tmp_path}/once; exit 1; }}"
+    done = reduce_by(path, CommandLine(("sh", "-c", script, "{model}")), tmp_path)
+    assert done.exit_code == 3
+    assert "unstable" in done.message
+    assert "--confirm" in done.message
+    assert not (tmp_path / "reduced.onnx").exists()
