@@ -216,7 +216,9 @@ class Topology:
 
     @cached_property
     def waists(self) -> frozenset[str]:
-        """Returns the tensors through which everything flows: dominators of the outputs.
+        """Returns the tensors that all of some other operator's influence flows through.
+
+        They are the post-dominators: between such an operator and the outputs no path avoids them.
 
         Cost: one pass of networkx' dominator tree over the reversed graph.
         Reference: K. D. Cooper, T. J. Harvey, K. Kennedy, "A simple, fast dominance algorithm",

@@ -175,3 +175,12 @@ def test_published_model_rounded_agrees(name: str, precision: str, tmp_path: Pat
         pytest.skip("no network and nothing cached")
     finding = bisect(built, tmp_path, ROUNDING, {"precision": precision}, precision=precision)
     assert finding.status == "agrees" or finding.cause == "precision_limit", finding.message
+
+
+def test_a_nan_on_both_sides_agrees_and_is_named(tmp_path: Path) -> None:
+    net = Net()
+    root = net.op("Sqrt", net.op("Identity", net.input("x", (1, 3), [[4.0, -1.0, 9.0]])))
+    net.output(net.op("Mul", root, net.const(2.0)))
+    finding = bisect(net.build(), tmp_path, "ort", {"graph_optimization_level": "all"})
+    assert finding.status == "agrees", finding.message
+    assert any(repr(root) in note for note in finding.notes)

@@ -24,7 +24,7 @@ from tapsect.diagnose.failure import blame_error
 from tapsect.diagnose.place import Place
 from tapsect.diagnose.subject import Options, Source, Subject, open_subject
 from tapsect.diagnose.summary import Told, compose
-from tapsect.diagnose.why import explain_agreement
+from tapsect.diagnose.why import explain_agreement, note_nan
 from tapsect.finding import Finding, Step
 from tapsect.folder import claimed
 from tapsect.localize.taps import Ends
@@ -178,6 +178,7 @@ class _Diagnosis:
             told.flaky = "flaky_run"
             ends[0] = second if _fails(second) else ends[0]
         told.ends = [[e for e, _ in sample.values()] for sample in ends]
+        note_nan(subject, told)
         told.export = truth.export
         failing = [n for n, sample in enumerate(ends) if _fails(sample)]
         self._step("outputs", "fail" if failing else "agree", self._ends_text(told.ends))

@@ -11,6 +11,7 @@ from tapsect.diagnose.subject import Subject
 from tapsect.diagnose.told import Told
 from tapsect.diagnose.why import explain_unblamed
 from tapsect.localize.taps import Ends, Located, Locator
+from tapsect.replay.regions import Classes
 
 __all__ = ["Place"]
 
@@ -44,7 +45,8 @@ class Place:
             feeds=subject.samples[self.number], before=before,
             measured=truth.measured(self.number),
             judge=lambda values: judge.judge(self.number, values), end_limit=subject.end_limit,
-            tap_memory=subject.options.tap_memory, known=None, progress=subject.progress,
+            tap_memory=subject.options.tap_memory, known=_stated(subject),
+            progress=subject.progress,
             tell=lambda what, why: tell("taps", what, why),
         )  # fmt: skip
 
@@ -101,3 +103,9 @@ class Place:
         self.steady = True
         self.tell("repeat", "fails alike", "further builds of the untapped model fail as well")
         return None
+
+
+def _stated(subject: Subject) -> Classes | None:
+    """Returns the precision the engine says it computes in, where it is coarser than asked."""
+    u = subject.engine.unit_roundoff()
+    return Classes(u, u) if u is not None and u > subject.roundoff else None

@@ -9,11 +9,17 @@ from tapsect.diagnose.blame import Blame
 from tapsect.diagnose.ends import Truth
 from tapsect.diagnose.subject import Subject
 from tapsect.diagnose.told import Told
-from tapsect.localize.explain import amplification, amplifier, contributors, ill_conditioned
+from tapsect.localize.explain import (
+    amplification,
+    amplifier,
+    contributors,
+    first_nan,
+    ill_conditioned,
+)
 from tapsect.localize.taps import Ends
 from tapsect.numbers.outputs import End
 
-__all__ = ["explain_agreement", "explain_unblamed"]
+__all__ = ["explain_agreement", "explain_unblamed", "note_nan"]
 
 Tell = Callable[[str, str, str], None]
 
@@ -32,6 +38,19 @@ def explain_agreement(subject: Subject, told: Told, tell: Tell) -> None:
                 return
             if end.error and subject.roundoff > 2.0**-24:
                 told.cause = "precision_limit"
+
+
+def note_nan(subject: Subject, told: Told) -> None:
+    """Notes where the reference itself first has a NaN: that is the model's, no engine's."""
+    for number, ends in enumerate(told.ends):
+        if not any(e.nonfinite_reference for e in ends):
+            continue
+        found = first_nan(subject.reference, subject.samples[number])
+        if found is not None:
+            where = subject.graph.producer.get(found)
+            node = f" (node {subject.graph.nodes[where].name!r})" if where is not None else ""
+            subject.notes.append(f"the reference itself has a NaN, first in {found!r}{node}")
+            return
 
 
 def explain_unblamed(

@@ -19,7 +19,14 @@ from tapsect.replay.causal import causal_test
 from tapsect.replay.reference import Reference
 from tapsect.replay.regions import Replay
 
-__all__ = ["Amplifier", "amplification", "amplifier", "contributors"]
+__all__ = [
+    "Amplifier",
+    "amplification",
+    "amplifier",
+    "contributors",
+    "first_nan",
+    "ill_conditioned",
+]
 
 _GROUPS = 16
 _MOST_CONTRIBUTORS = 20
@@ -104,6 +111,20 @@ def _moves(
     finally:
         build.close()
     return moves
+
+
+def first_nan(reference: Reference, feeds: Mapping[str, Array]) -> str | None:
+    """Returns the first tensor, in model order, in which the reference itself has a NaN."""
+    graph, topology = reference.graph, reference.topology
+    names = [t for t in topology.position if t in topology.shakeable or t in graph.outputs]
+    try:
+        values = reference.capture(feeds, names)
+    except EngineFailure:
+        values = {}
+    return next(
+        (t for t in names if t in values and values[t].dtype.kind == "f"
+         and bool(np.isnan(values[t]).any())), None,
+    )  # fmt: skip
 
 
 def contributors(

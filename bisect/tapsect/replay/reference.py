@@ -229,7 +229,8 @@ class Reference:
             found = {t: s for t in self.topology.shakeable if (s := known.get(t)) is not None}
             unknown = [t for t in self.topology.shakeable if t not in found]
             if unknown:
-                found |= self._ask_shapes(unknown, feeds)
+                with suppress(EngineFailure):  # an operator it lacks: those shapes stay unknown
+                    found |= self._ask_shapes(unknown, feeds)
             self._shapes[key] = found
         return self._shapes[key]
 
