@@ -11,9 +11,9 @@ import pytest
 from debugtaps import Array, Host, resolve
 from support.build import Built, Net
 from support.replaying import engine_values, reference_of
-from tapsect.numbers.floors import limit_for
-from tapsect.numbers.outputs import judge_output
 from tapsect.replay.causal import Effect, causal_test
+from tapsect.rounding.floors import limit_for
+from tapsect.rounding.outputs import judge_output
 
 U = 2.0**-24
 

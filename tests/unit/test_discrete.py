@@ -9,7 +9,7 @@ import pytest
 from onnx import helper
 
 from debugtaps import Node
-from tapsect.numbers.discrete import index_explained, tied, unexplained
+from tapsect.rounding.discrete import index_explained, tied, unexplained
 
 
 def node(op: str, *, reads: tuple[str, ...] = ("x",), **attributes: Any) -> Node:

@@ -12,8 +12,8 @@ from debugtaps import Host, resolve
 from support.build import Built, Net
 from support.replaying import reference_of
 from tapsect.localize.explain import amplification, amplifier, first_nan, ill_conditioned
-from tapsect.numbers.floors import limit_for
-from tapsect.numbers.outputs import judge_output
+from tapsect.rounding.floors import limit_for
+from tapsect.rounding.outputs import judge_output
 
 U = 2.0**-24
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tapsect.numbers.floors import (
+from tapsect.rounding.floors import (
     LIMITS,
     PRECISIONS,
     contrast,
@@ -20,7 +20,7 @@ from tapsect.numbers.floors import (
     step_of,
     u_name,
 )
-from tapsect.numbers.storage import fits_half, stored_roundoff
+from tapsect.rounding.storage import fits_half, stored_roundoff
 
 RNG = np.random.default_rng(0)
 

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tapsect.numbers.floors import limit_for
-from tapsect.numbers.outputs import End, Measured, end_floor, judge_output, same_failure
+from tapsect.rounding.floors import limit_for
+from tapsect.rounding.outputs import End, Measured, end_floor, judge_output, same_failure
 
 U = 2.0**-24
 RNG = np.random.default_rng(0)

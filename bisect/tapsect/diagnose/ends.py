@@ -11,11 +11,11 @@ import numpy as np
 from debugtaps import Array, InputError, ReferenceFailed
 from tapsect.diagnose.subject import Subject
 from tapsect.localize.taps import Ends
-from tapsect.numbers.discrete import unexplained
-from tapsect.numbers.floors import limit_for, rms, u_name
-from tapsect.numbers.outputs import End, Measured, judge_output
 from tapsect.replay.reference import numpy_dtype, widen_array
 from tapsect.replay.regions import Classes, Judgement, Replay
+from tapsect.rounding.discrete import unexplained
+from tapsect.rounding.floors import limit_for, rms, u_name
+from tapsect.rounding.outputs import End, Measured, judge_output
 
 __all__ = ["EndJudge", "Export", "Truth"]
 

@@ -21,8 +21,8 @@ from debugtaps import (
     random_inputs,
     resolve,
 )
-from tapsect.numbers.floors import PRECISIONS
 from tapsect.replay.reference import numpy_dtype
+from tapsect.rounding.floors import PRECISIONS
 
 __all__ = [
     "Given",

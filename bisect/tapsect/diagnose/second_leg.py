@@ -12,9 +12,9 @@ from debugtaps import Array, Host, TapsError, extract, resolve, save
 from tapsect.candidate import Candidate
 from tapsect.diagnose.subject import Subject
 from tapsect.localize.examine import Examined
-from tapsect.numbers.floors import limit_for, ratios
-from tapsect.numbers.outputs import end_floor
 from tapsect.replay.reference import widen_array
+from tapsect.rounding.floors import limit_for, ratios
+from tapsect.rounding.outputs import end_floor
 
 __all__ = ["Side", "second_leg"]
 

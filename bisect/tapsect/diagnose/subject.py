@@ -39,10 +39,10 @@ from tapsect.diagnose.given import (
     truth_of,
 )
 from tapsect.folder import WORK, clear_results
-from tapsect.numbers.floors import limit_for
 from tapsect.probe import Journal, Prober
 from tapsect.progress import Progress
 from tapsect.replay.reference import Reference, own_roundoff
+from tapsect.rounding.floors import limit_for
 
 __all__ = ["Judge", "Options", "Source", "Subject", "open_subject"]
 

@@ -19,7 +19,7 @@ from tapsect.environment import environment
 from tapsect.finding import Cost, Coverage, Divergence, Finding, Minimal, OutputReport
 from tapsect.folder import CASE, RESULT
 from tapsect.localize.taps import Suspect
-from tapsect.numbers.floors import PRECISIONS, u_name
+from tapsect.rounding.floors import PRECISIONS, u_name
 
 __all__ = ["Told", "compose"]
 

@@ -10,7 +10,7 @@ from tapsect.diagnose.ends import Export
 from tapsect.finding import Status, Step
 from tapsect.localize.explain import Amplifier
 from tapsect.localize.taps import Located, Suspect
-from tapsect.numbers.outputs import End
+from tapsect.rounding.outputs import End
 
 __all__ = ["Told"]
 

@@ -17,7 +17,7 @@ from tapsect.localize.explain import (
     ill_conditioned,
 )
 from tapsect.localize.taps import Ends
-from tapsect.numbers.outputs import End
+from tapsect.rounding.outputs import End
 
 __all__ = ["explain_agreement", "explain_unblamed", "note_nan"]
 

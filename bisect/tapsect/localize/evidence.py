@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 from debugtaps import Array, Graph
 from tapsect.finding import Coverage, Evidence
-from tapsect.numbers.floors import PRECISIONS
 from tapsect.replay.causal import Effect
 from tapsect.replay.reference import Reference
 from tapsect.replay.regions import Classes, Judgement
+from tapsect.rounding.floors import PRECISIONS
 from tapsect.search.frontier import Refined
 from tapsect.topology import CONTRACTIONS
 

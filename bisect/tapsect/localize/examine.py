@@ -23,12 +23,12 @@ from debugtaps import (
 )
 from tapsect.candidate import Candidate
 from tapsect.localize.recorded import Recorded, Source
-from tapsect.numbers.discrete import unexplained
-from tapsect.numbers.floors import limit_for
-from tapsect.numbers.outputs import End, Measured, judge_output
 from tapsect.probe import Outcome, Prober
 from tapsect.replay.reference import Reference, numpy_dtype
 from tapsect.replay.regions import Classes
+from tapsect.rounding.discrete import unexplained
+from tapsect.rounding.floors import limit_for
+from tapsect.rounding.outputs import End, Measured, judge_output
 from tapsect.topology import CONTRACTIONS
 from tapsect.verdict import Signature, Verdict
 

@@ -13,11 +13,11 @@ import numpy as np
 
 from debugtaps import Array, EngineFailure, Plan, perturb
 from tapsect.localize.taps import Ends, Evidenced, Suspect
-from tapsect.numbers.floors import AMPLIFICATION, rms
-from tapsect.numbers.outputs import End, Measured
 from tapsect.replay.causal import causal_test
 from tapsect.replay.reference import Reference
 from tapsect.replay.regions import Replay
+from tapsect.rounding.floors import AMPLIFICATION, rms
+from tapsect.rounding.outputs import End, Measured
 
 __all__ = [
     "Amplifier",

@@ -16,7 +16,7 @@ import numpy as np
 from debugtaps import Array, EngineFailure, promote, save
 from tapsect.localize.evidence import Evidenced, Located, Suspect, classes_from, coverage_of
 from tapsect.localize.liars import liars
-from tapsect.numbers.outputs import End, Measured, same_answer, same_failure
+from tapsect.rounding.outputs import End, Measured, same_answer, same_failure
 from tapsect.probe import Outcome, Prober
 from tapsect.progress import Progress
 from tapsect.replay.causal import MOST_SUSPECTS, Effect, causal_test

@@ -15,10 +15,10 @@ from tapsect.diagnose.subject import Subject
 from tapsect.localize.examine import ERRORS, Examined, Examiner, Recorded
 from tapsect.minimal.checks import together
 from tapsect.minimal.ground import Ground
-from tapsect.numbers.floors import limit_for
 from tapsect.probe import Prober
 from tapsect.reduce import Answer
 from tapsect.replay.reference import Reference
+from tapsect.rounding.floors import limit_for
 from tapsect.simplify import Specimen
 from tapsect.verdict import Signature, Verdict
 

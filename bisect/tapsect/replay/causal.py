@@ -15,9 +15,9 @@ import numpy as np
 import numpy.typing as npt
 
 from debugtaps import Array, EngineFailure, Perturbed, Plan, error_name, mask_name, perturb
-from tapsect.numbers.floors import limit_for, ratios, rms
-from tapsect.numbers.outputs import CHANCE, End, Measured, end_floor
 from tapsect.replay.reference import Reference
+from tapsect.rounding.floors import limit_for, ratios, rms
+from tapsect.rounding.outputs import CHANCE, End, Measured, end_floor
 
 __all__ = ["Effect", "causal_test"]
 

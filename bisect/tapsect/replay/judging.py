@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tapsect.numbers.floors import (
+from tapsect.rounding.floors import (
     SMALLEST_NORMAL,
     ZERO,
     Ratios,
@@ -18,7 +18,7 @@ from tapsect.numbers.floors import (
     rms,
     step_of,
 )
-from tapsect.numbers.storage import fits_half
+from tapsect.rounding.storage import fits_half
 
 __all__ = ["Judgement", "Told", "judge_floats"]
 

@@ -12,9 +12,9 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from debugtaps import Array, Graph
-from tapsect.numbers.floors import COARSE_STEPS
-from tapsect.numbers.storage import stored_roundoff
 from tapsect.replay.judging import Judgement
+from tapsect.rounding.floors import COARSE_STEPS
+from tapsect.rounding.storage import stored_roundoff
 from tapsect.topology import CONTRACTIONS, EXACT
 
 __all__ = ["Classes", "Voters"]

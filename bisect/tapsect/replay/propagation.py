@@ -7,9 +7,9 @@ from collections.abc import Mapping
 import numpy as np
 
 from debugtaps import Array, EngineFailure
-from tapsect.numbers.floors import rms
 from tapsect.replay.reference import Reference
 from tapsect.replay.regions import Replay
+from tapsect.rounding.floors import rms
 
 __all__ = ["propagated"]
 

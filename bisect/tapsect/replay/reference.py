@@ -39,8 +39,8 @@ from debugtaps import (
     save,
     widen,
 )
-from tapsect.numbers.discrete import ROUNDERS, tied
-from tapsect.numbers.outputs import Measured
+from tapsect.rounding.discrete import ROUNDERS, tied
+from tapsect.rounding.outputs import Measured
 from tapsect.topology import CONTRACTIONS, Topology
 
 __all__ = ["Measured", "Reference", "numpy_dtype", "own_roundoff", "widen_array"]

@@ -15,13 +15,13 @@ import numpy as np
 import numpy.typing as npt
 
 from debugtaps import RANDOM_OPS, EngineFailure, Node, Plan, doubled, perturb
-from tapsect.numbers.discrete import differing, unexplained
-from tapsect.numbers.floors import Limit, limit_for
-from tapsect.numbers.outputs import Measured
 from tapsect.replay.accumulation import accumulation
 from tapsect.replay.judging import Judgement, Told, judge_floats
 from tapsect.replay.precision import Classes, Voters
 from tapsect.replay.reference import Reference, numpy_dtype, own_roundoff
+from tapsect.rounding.discrete import differing, unexplained
+from tapsect.rounding.floors import Limit, limit_for
+from tapsect.rounding.outputs import Measured
 
 __all__ = ["Classes", "Judgement", "Replay"]
 

@@ -11,8 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from debugtaps import Tolerance
-from tapsect.numbers.discrete import differing
-from tapsect.numbers.floors import Limit, Ratios, cosine, ratios, rms, step_of
+from tapsect.rounding.discrete import differing
+from tapsect.rounding.floors import Limit, Ratios, cosine, ratios, rms, step_of
 
 __all__ = [
     "CHANCE",
