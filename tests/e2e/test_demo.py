@@ -17,7 +17,7 @@ def test_without_network_the_published_fault_is_found_still(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("TAPSECT_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setenv("PIP_INDEX_URL", "http://127.0.0.1:9/simple")
+    monkeypatch.setenv("PIP_INDEX_URL", "http://index.invalid/simple")
     monkeypatch.setenv("PIP_RETRIES", "0")
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     assert main(["demo"]) == 4
