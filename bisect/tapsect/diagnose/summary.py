@@ -244,9 +244,10 @@ class _Composer:
         blame = self.told.blame
         if blame is None or blame.final is None or blame.final.model is None:
             return None
-        blame = replace(blame, final=blame.plain or blame.final)
-        assert blame.final is not None and blame.final.model is not None
-        final, source = blame.final, blame.confirmed.source if blame.confirmed else "reference"
+        final = blame.plain or blame.final
+        blame = replace(blame, final=final)
+        assert final.model is not None
+        source = blame.confirmed.source if blame.confirmed else "reference"
         kind = next((e.kind for e in final.ends if e.kind), None) or self.told.failure or "accuracy"
         nodes = blame.reduced.candidate.nodes if blame.reduced else blame.nodes
         case = Case(

@@ -51,7 +51,7 @@ class Builtin:
         self.ground, self.subject = ground, subject
         self.kind = "accuracy"
         self.bar: float | None = None
-        self.score = 0.0
+        self._settled: dict[tuple[Candidate, int], Examined] = {}
         self.wanted: Signature | None = None
         self._lock = threading.Lock()
         self._lanes = {0: self._lane(subject.reference, subject.prober, ground.work)}
@@ -77,7 +77,8 @@ class Builtin:
                 self.kind = examined.signature.kind
             else:
                 continue
-            self.score = examined.score
+            if examined.failure is None:  # what was looked for changes no more what was seen
+                self._settled[(start, number)] = examined
             if self.kind not in ERRORS and self.subject.options.tolerance is None:
                 limit = limit_for(max(examiner.classes.contraction, examiner.classes.rest, 2**-24))
                 self.bar = max(limit.end, min(limit.norm, examined.score / 4))
@@ -92,7 +93,10 @@ class Builtin:
         """Returns what the engine does with a part: bad when it is for any sample."""
         answers: list[Answer] = []
         for number in range(len(self.ground.samples)) if samples is None else samples:
-            examined = self._of(lane).examiners[number].examine(candidate, "reference", fresh=fresh)
+            examined = None if fresh else self._settled.get((candidate, number))
+            if examined is None:
+                examiner = self._of(lane).examiners[number]
+                examined = examiner.examine(candidate, "reference", fresh=fresh)
             answers.append((examined.verdict, examined.signature))
             if examined.verdict is Verdict.DIVERGES and self._is_wanted(examined.signature):
                 return answers[-1]

@@ -10,6 +10,7 @@ lets the same command go on from there.
 
 from __future__ import annotations
 
+import shutil
 import time
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -17,7 +18,7 @@ from pathlib import Path
 from debugtaps import OutputError, UsageError
 from tapsect.candidate import Candidate
 from tapsect.finding import Finding
-from tapsect.folder import JOURNAL, claimed
+from tapsect.folder import JOURNAL, PROBES, claimed
 from tapsect.minimal.builtin import Builtin
 from tapsect.minimal.checks import CommandCheck, PersonCheck
 from tapsect.minimal.ground import Ground, open_ground
@@ -78,6 +79,7 @@ def minimize(plan: Plan, *, progress: Progress | None = None) -> Minimized:
         finally:
             if not keep:  # what did not fail, or could not be judged, leaves nothing behind
                 (folder / JOURNAL).unlink(missing_ok=True)
+                shutil.rmtree(folder / PROBES, ignore_errors=True)
     return done
 
 
