@@ -104,7 +104,7 @@ def test_what_the_check_skips_is_neither_good_nor_bad(tmp_path: Path) -> None:
     assert names_left(tmp_path) == ["@n19@", "@n20@"]
 
 
-@pytest.mark.parametrize("seed", [0, 1])
+@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.slow)])
 def test_the_minimum_is_the_same_for_any_number_of_jobs(tmp_path: Path, seed: int) -> None:
     names = ("@n6@", "@n21@") if seed else ("@n11@",)
     path = saved(chain(["Relu", "Neg"] * 16), tmp_path)
@@ -272,6 +272,7 @@ def test_a_fault_that_only_the_second_sample_shows(tmp_path: Path) -> None:
     assert any("sample 1 is kept" in note for note in done.finding.notes)
 
 
+@pytest.mark.slow
 def test_several_jobs_of_the_built_in_check_come_to_the_same(tmp_path: Path) -> None:
     built = zoo.attention()
     path, inputs = built.save(tmp_path)
@@ -326,3 +327,35 @@ def test_an_unstable_start_is_refused_unless_confirmation_is_asked_for(tmp_path:
     assert "unstable" in done.message
     assert "--confirm" in done.message
     assert not (tmp_path / "reduced.onnx").exists()
+
+
+def test_a_glance_at_all_tensors_saves_most_calls(tmp_path: Path) -> None:
+    built = zoo.transformer_nodes(100)
+    path, inputs = built.save(tmp_path)
+    name = node_named(built, "MatMul", 9)
+    options = {"inputs": (str(inputs),), **NO_BUDGET, **planted({"kind": "value", "nodes": [name]})}
+    done = reduce_by(path, None, tmp_path / "out", options=options)
+    assert names_left(tmp_path / "out") == [name]
+    assert done.finding is not None
+    assert done.finding.cost.reduce_builds <= 6
+
+
+@pytest.mark.slow
+def test_nodes_that_plain_values_no_longer_need_are_removed_and_proved(tmp_path: Path) -> None:
+    """While the input is large two nodes are needed; a plain input needs one."""
+    script = tmp_path / "check.py"
+    script.write_text(
+        "import sys, numpy as np\n"
+        "data = open(sys.argv[1], 'rb').read()\n"
+        "feeds = list(np.load(sys.argv[2]).values())\n"
+        "plain = all((v == v.round()).all() for v in feeds)\n"
+        "sys.exit(b'@n2@' in data and (plain or b'@n4@' in data))\n"
+    )
+    path = saved(chain(["Relu", "Add", "Neg", "Relu", "Neg", "Relu"]), tmp_path)
+    line = CommandLine((sys.executable, str(script), "{model}", "{inputs}"))
+    done = reduce_by(path, line, tmp_path / "out")
+    assert names_left(tmp_path / "out") == ["@n2@"]
+    assert done.finding is not None
+    assert done.finding.culprit_nodes == ("@n2@",)
+    assert done.finding.minimal is not None
+    assert done.finding.minimal.one_minimal

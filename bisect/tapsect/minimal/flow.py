@@ -19,6 +19,7 @@ from debugtaps import OutputError, UsageError
 from tapsect.candidate import Candidate
 from tapsect.finding import Finding
 from tapsect.folder import JOURNAL, PROBES, claimed
+from tapsect.minimal.again import parts_again
 from tapsect.minimal.builtin import Builtin
 from tapsect.minimal.checks import CommandCheck, PersonCheck
 from tapsect.minimal.ground import Ground, open_ground
@@ -36,6 +37,8 @@ from tapsect.simplify import Specimen
 from tapsect.verdict import Verdict
 
 __all__ = ["Minimized", "minimize"]
+
+ROUNDS = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,9 +138,33 @@ class _Run:
             raise OutputError("the reduced model does not fit into one file of 2 GB")
         good = nearest_good(reached.problem, result.candidate, ground, sample)
         if self.chosen.models and reached.slice is None and tally.plan.options.budget > 0:
-            small, nearer = simplified(tally, small, self.chosen.models)
+            small, nearer, proved = self._plainer(small, proved=result.one_minimal)
+            result = replace(result, one_minimal=proved)
             good = nearer or good
         return self._end(reached, result, small, good)
+
+    def _plainer(
+        self, small: Specimen, *, proved: bool
+    ) -> tuple[Specimen, tuple[Specimen, str] | None, bool]:
+        """Returns the plain model, its passing neighbour, and whether no node of it can go.
+
+        Nodes that the plain values no longer need are looked for again, until there are none.
+        """
+        tally, good = self.tally, None
+        for number in range(ROUNDS):
+            before = small
+            small, nearer = simplified(tally, small, self.chosen.models)
+            good = nearer or good
+            if small.nodes == 1 or small == before or not proved:
+                break
+            again = parts_again(tally, small, self.chosen.parts, number)
+            if again is None:
+                return small, good, False
+            count = small.nodes
+            small, proved = again
+            if small.nodes == count:
+                break
+        return small, good, proved
 
     def _refuse_blind(self, result: Reduced[Candidate]) -> None:
         """Refuses a check that fails whatever it is given.
@@ -176,10 +203,9 @@ class _Run:
                 )
         if tally.plan.min_good is not None and good is None:
             tally.notes.append("no passing neighbour was met; --min-good was not written")
-        nodes = sorted(result.candidate.nodes)
+        names, ops = self._left(result, small)
         end = End(
-            small, result.signature, tuple(graph.nodes[i].name for i in nodes),
-            tuple(sorted({graph.nodes[i].op for i in nodes})), "", result.one_minimal,
+            small, result.signature, names, ops, "", result.one_minimal,
             reproduced, of, tally.calls, time.monotonic() - self.started, tuple(tally.trail),
             (*tally.ground.notes, *tally.notes), good,
         )  # fmt: skip
@@ -187,6 +213,16 @@ class _Run:
         tally.progress.step("write", str(tally.plan.output))
         finding = write_end(tally.plan, tally.ground, self.folder, end, tally.judge)
         return Minimized(0, end.message, finding, self.folder)
+
+    def _left(
+        self, result: Reduced[Candidate], small: Specimen
+    ) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """Returns the nodes that are left, by the names of the given model, and their types."""
+        graph = self.tally.ground.graph
+        nodes = [graph.nodes[i] for i in sorted(result.candidate.nodes)]
+        kept = {t for node in small.proto.graph.node for t in node.output}
+        still = [node for node in nodes if kept.intersection(node.writes)] or nodes
+        return tuple(n.name for n in still), tuple(sorted({n.op for n in still}))
 
     def _interrupted(self) -> Minimized:
         best, plan = self.tally.best, self.tally.plan

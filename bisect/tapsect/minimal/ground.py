@@ -40,7 +40,7 @@ from tapsect.progress import Progress
 from tapsect.reduce import Problem
 from tapsect.replay.reference import Reference, numpy_dtype
 
-__all__ = ["Ground", "Parts", "Unfed", "open_ground"]
+__all__ = ["Ground", "Parts", "Unfed", "ground_of", "open_ground"]
 
 
 class Unfed(Exception):
@@ -225,14 +225,14 @@ def open_ground(plan: Plan, folder: Path, progress: Progress) -> Iterator[Ground
         journal = Journal(folder, _identity(plan, graph, given.samples))
         if journal.resumed:
             progress.step("continued", f"{len(journal.known)} answers are known")
-        yield _ground(plan, reference, given.samples, work, journal, given.notes)
+        yield ground_of(plan, reference, given.samples, work, journal, given.notes)
     finally:
         truth.close()
         shutil.rmtree(work, ignore_errors=True)
 
 
 def _of_subject(subject: Subject, plan: Plan) -> Ground:
-    ground = _ground(
+    ground = ground_of(
         plan, subject.reference, subject.samples, subject.work, subject.journal, subject.notes
     )
     ground.subject = subject
@@ -240,10 +240,15 @@ def _of_subject(subject: Subject, plan: Plan) -> Ground:
     return ground
 
 
-def _ground(
+def ground_of(
     plan: Plan, reference: Reference, samples: list[Mapping[str, Array]], work: Path,
     journal: Journal, notes: list[str],
 ) -> Ground:  # fmt: skip
+    """Returns a model, ready to be cut.
+
+    Raises:
+        ReferenceFailed: The reference cannot run it, and the engine is to be compared with it.
+    """
     runs = True
     shapes: dict[str, tuple[int, ...]] = {}
     try:

@@ -39,6 +39,9 @@ class Judge(Protocol):
     def wants(self, signature: Signature | None) -> None:
         """Takes note of what is being reduced."""
 
+    def hint(self) -> tuple[int, ...]:
+        """Returns operators that seem to be at fault."""
+
     def announce(self, coming: Iterable[Candidate]) -> None:
         """Takes note of what is asked next, and what will be if the answer is no."""
 
@@ -87,6 +90,10 @@ class ByTrial:
         """Takes note of what is being reduced."""
         if isinstance(self.check, CommandCheck):
             self.check.wanted = signature
+
+    def hint(self) -> tuple[int, ...]:
+        """Returns none: a command and a person see outputs only."""
+        return ()
 
     def announce(self, coming: Iterable[Candidate]) -> None:
         """Lets a person see what will be asked after this question."""

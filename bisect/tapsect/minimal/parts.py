@@ -77,9 +77,10 @@ def _plain(tally: Tally, start: Candidate, passes: tuple[Pass, ...]) -> Reached:
         if plan.ask is not None:
             problem.ahead = judge.announce
         problem.keep_outputs, told.problem = plan.keep_outputs, problem
-        result = reduce(
-            problem, passes=passes, confirm=plan.confirm or ONCE, prove=plan.mode == "full"
-        )
+        full = plan.mode == "full"
+        hint = judge.hint() if full else ()
+        tally.calls += len(hint)  # the build with all tensors exposed
+        result = reduce(problem, passes=passes, hint=hint, confirm=plan.confirm or ONCE, prove=full)
     tally.count(problem.calls, result)
     return Reached(problem, result)
 
