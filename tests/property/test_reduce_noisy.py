@@ -37,7 +37,7 @@ def searched(graph: Graph, nodes: set[int], rate: float, seed: int) -> Reduced[C
     start = graph.whole()
     measured = measure(lambda n: ask(start, n), any_failure)
     found = slice_of(graph, start, ask, measured, any_failure)
-    repeated = Repeated(ask, min(found.rate, measured.rate), any_failure)
+    repeated = Repeated(ask, found.least, any_failure)
     problem = Problem(graph, start, repeated, recheck=repeated)
     result = reduce(problem, hint=found.nodes, confirm=Confirm(1, 1))
     assert isinstance(result, Reduced)

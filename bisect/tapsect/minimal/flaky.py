@@ -36,6 +36,7 @@ class Slice:
         sure: Whether both searches reached the confidence that was asked for.
         calls: Looks of both searches.
         rate: How often it fires.
+        least: How often it fires at least, most probably.
         likely: Nodes that may be its end, best first.
     """
 
@@ -44,6 +45,7 @@ class Slice:
     sure: bool
     calls: int
     rate: float
+    least: float
     likely: tuple[int, ...]
 
 
@@ -89,6 +91,7 @@ def slice_of(
         sure=all(result.sure for result in both),
         calls=sum(result.calls for result in both),
         rate=both[0].rate,
+        least=min(result.least for result in both),
         likely=tuple(nodes[position - 1] for position in end.likely),
     )
 

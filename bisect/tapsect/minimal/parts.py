@@ -120,7 +120,7 @@ def _noisy(tally: Tally, start: Candidate, passes: tuple[Pass, ...], firing: Fir
     decision = "sure" if found.sure else "not sure"
     tally.trail.append(Step("noisy search", decision, why, found.calls))
     tally.notes += doubtful(found, ground.graph)
-    repeated = Repeated(fresh, min(found.rate, firing.rate), same)
+    repeated = Repeated(fresh, found.least, same)
     told = Told[Candidate](tally, repeated, "reduce")
     problem = Parts(ground.structure, start, told, recheck=repeated, spent=tally.spent())
     problem.keep_outputs, told.problem = tally.plan.keep_outputs, problem

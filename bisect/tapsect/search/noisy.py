@@ -64,6 +64,7 @@ class NoisyResult:
         sure: Whether that reached what was asked for.
         calls: How many looks it took; those that could not be judged count.
         rate: How often the fault fires, as believed at the end.
+        least: The rate that it has with a probability of 95 % or more: what repeats go by.
         likely: The positions that together hold 95 % of the probability, best first.
     """
 
@@ -72,6 +73,7 @@ class NoisyResult:
     sure: bool
     calls: int
     rate: float
+    least: float
     likely: tuple[int, ...]
 
 
@@ -161,6 +163,7 @@ def noisy_first_bad(
         sure=probability >= confidence,
         calls=calls,
         rate=belief.rate(),
+        least=belief.least(0.05),
         likely=belief.likely(0.95),
     )
 
@@ -209,6 +212,12 @@ class _Belief:
         """Returns the expected rate."""
         held = [sum(row) for row in self.weights]
         return sum(rate * share for rate, share in zip(self.rates, held, strict=True))
+
+    def least(self, share: float) -> float:
+        """Returns the smallest rate that is not among the least ``share`` of the belief."""
+        sums = accumulate(sum(row) for row in self.weights)
+        held = zip(self.rates, sums, strict=True)
+        return next((rate for rate, total in held if total >= share), self.rates[-1])
 
     def most_telling(self, blind: set[int]) -> int | None:
         """Returns the prefix whose answer is expected to tell most of the position.
