@@ -16,12 +16,13 @@ import numpy as np
 from debugtaps import Array, EngineFailure, promote, save
 from tapsect.localize.evidence import Evidenced, Located, Suspect, classes_from, coverage_of
 from tapsect.localize.liars import liars
-from tapsect.rounding.outputs import End, Measured, same_answer, same_failure
 from tapsect.probe import Outcome, Prober
 from tapsect.progress import Progress
 from tapsect.replay.causal import MOST_SUSPECTS, Effect, causal_test
 from tapsect.replay.reference import Reference, numpy_dtype
 from tapsect.replay.regions import Classes, Judgement, Replay
+from tapsect.rounding.floors import rms
+from tapsect.rounding.outputs import End, Measured, same_answer, same_failure
 from tapsect.search.frontier import Limit, Look, Refined, refine
 
 __all__ = ["Ends", "Evidenced", "Located", "Locator", "Suspect"]
@@ -63,6 +64,7 @@ class Locator:
         self.strict, self.altered, self.fresh = True, False, 0
         self.looked: dict[tuple[str, ...], Outcome] = {}
         self.observer: list[str] = []
+        self.coarse: Measured | None = None
 
     def forget(self) -> None:
         """Forgets what earlier builds showed, so that they are made again."""
@@ -146,10 +148,34 @@ class Locator:
         both.  Only when nothing fails just as before is such a build used.
         """
         seen = same_failure(self.before, ends, self.measured.base)
+        if seen == "changed" and self._within_precision(ends):
+            return "faithful"
         if seen == "faithful" and not same_answer(self.before, ends, self.end_limit):
             self.altered = True
             return "partly healed" if self.strict else seen
         return seen
+
+    def _within_precision(self, ends: Ends) -> bool:
+        """Returns whether both builds lie within 3 floors of the precision the engine states.
+
+        Rounding that coarse points elsewhere with every change of the build; only its size is
+        the same failure.
+        """
+        stated = self.prober.host.unit_roundoff() or 0.0
+        if stated <= (self.reference.stated or 2.0**-24):
+            return False
+        if self.coarse is None:
+            self.coarse = self.reference.ends(self.feeds, samples=8, level=stated)
+        for name, (end, _) in self.before.items():
+            spread = self.coarse.spread.get(name)
+            after = ends[name][0]
+            if not end.failing and not after.failing:
+                continue
+            if spread is None or end.error is None or after.error is None:
+                return False
+            if max(end.error, after.error) > 3.0 * rms(np.nan_to_num(spread, posinf=0.0)):
+                return False
+        return True
 
     def _note(self, what: str, why: str) -> None:
         if self.fresh:  # what was looked at before was told before

@@ -13,12 +13,13 @@ from tapsect.rounding.floors import (
     ZERO,
     Ratios,
     floor_of,
+    inner,
     limit_for,
     ratios,
     rms,
     step_of,
 )
-from tapsect.rounding.storage import fits_half
+from tapsect.rounding.storage import fits_half, stored_roundoff
 
 __all__ = ["Judgement", "Told", "judge_floats"]
 
@@ -138,13 +139,15 @@ def _measured(
 
 
 def _underflow(engine: Array, e: Array, y: Array, u: float) -> float:
-    """Returns what is lost where the engine's numbers end: a step of fp16, or a flushed subnormal.
+    """Returns what is lost where the engine's numbers end: half a step, or a flushed subnormal.
 
-    An engine whose tensor fits fp16 though it is declared wider has stored it there.
+    An engine whose tensor fits fp16 or bf16 though it is declared wider has stored it there.
     """
     least = 0.0
     if u >= 2.0**-11 and fits_half(engine):
         least = 2.0**-25
+    elif u >= 2.0**-8 and stored_roundoff(engine) in (2.0**-8, None):
+        least = 2.0**-134
     small = (np.abs(y) < SMALLEST_NORMAL.get(engine.dtype.name, 0.0)) & (y != 0)
     if np.any(small) and not np.any(e[small]):
         least = max(least, SMALLEST_NORMAL[engine.dtype.name])
@@ -164,5 +167,6 @@ def _one_sided(told: Told, e: Array, y: Array, lost: Array, dtype: str) -> Judge
 
 
 def _correlation(error: Array, y: Array) -> float:
-    a, b = float(np.sqrt(np.vdot(error, error))), float(np.sqrt(np.vdot(y, y)))
-    return float(np.vdot(error, y) / (a * b)) if a and b else 0.0
+    error, y = error.ravel(), y.ravel()
+    a, b = inner(error, error) ** 0.5, inner(y, y) ** 0.5
+    return inner(error, y) / (a * b) if a and b else 0.0

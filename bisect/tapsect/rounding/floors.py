@@ -30,6 +30,7 @@ __all__ = [
     "contrast",
     "cosine",
     "floor_of",
+    "inner",
     "limit_for",
     "luck",
     "ratios",
@@ -78,6 +79,7 @@ class Limit:
 LIMITS: tuple[tuple[float, Limit], ...] = (
     (2.0**-24, Limit(end=8.0, norm=64.0, element=64.0)),
     (2.0**-11, Limit(end=2.0, norm=12.0, element=24.0)),
+    (2.0**-8, Limit(end=2.0, norm=3.0, element=24.0)),
     (1.0, Limit(end=2.0, norm=6.0, element=24.0)),
 )
 """(largest u, thresholds), finest first."""
@@ -108,12 +110,21 @@ def u_name(u: float) -> str:
     return names.get(u, f"u=2^{math.log2(u):.0f}")
 
 
+def inner(a: Array, b: Array) -> float:
+    """Returns the sum of products of two flat float64 arrays.
+
+    Not ``np.dot``: its threads wait for each other where other processes use the cores, and the
+    workers do.
+    """
+    return float(np.einsum("i,i->", a, b))
+
+
 def rms(values: Array) -> float:
     """Returns the root mean square; 0 of nothing."""
     if values.size == 0:
         return 0.0
     flat = np.asarray(values, dtype=np.float64).ravel()
-    return float(np.sqrt(np.dot(flat, flat) / flat.size))
+    return float(np.sqrt(inner(flat, flat) / flat.size))
 
 
 def cosine(a: Array, b: Array) -> float:
@@ -123,10 +134,10 @@ def cosine(a: Array, b: Array) -> float:
     1.0
     """
     x, y = a.ravel(), b.ravel()
-    size = float(np.sqrt(np.dot(x, x)) * np.sqrt(np.dot(y, y)))
+    size = float(np.sqrt(inner(x, x)) * np.sqrt(inner(y, y)))
     if size == 0.0:
         return 1.0 if not x.any() and not y.any() else 0.0
-    return float(np.dot(x, y) / size)
+    return float(inner(x, y) / size)
 
 
 def floor_of(
