@@ -86,6 +86,8 @@ LIMITS: tuple[tuple[float, Limit], ...] = (
 
 _TINY = float(np.finfo(np.float64).tiny)
 
+_LEAST_ELEMENT = min(limit.element for _, limit in LIMITS)
+
 ELEMENT_CONTRAST = 8.0
 """How far an isolated element must stand above the 99th percentile."""
 
@@ -244,7 +246,10 @@ def ratios(
         place = int(np.argmax(part))
         if part[place] > worst:
             worst, axis, index = float(part[place]), candidate, place
-    return Ratios(norm, worst, float(each.max()), contrast(each), axis, index)
+    top = float(each.max())
+    # The crowd is worth finding only where an element could stand out from it.
+    stands = contrast(each) if top >= _LEAST_ELEMENT / 4 else 0.0
+    return Ratios(norm, worst, top, stands, axis, index)
 
 
 def luck(size: int, count: int, chance: float) -> float:
