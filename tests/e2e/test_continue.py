@@ -61,7 +61,9 @@ def builds(place: Path) -> int:
 
 
 def command(*more: str) -> list[str]:
-    return ["bisect", "model.onnx", "--inputs", "inputs.npz", "--out", "o", *FAULT, *more]
+    """Returns the command; what only makes a case prettier stops by the clock, and is left out."""
+    words = ["bisect", "model.onnx", "--inputs", "inputs.npz", "--out", "o", "--budget", "0"]
+    return [*words, *FAULT, *more]
 
 
 def start(place: Path, argv: Sequence[str]) -> subprocess.Popen[str]:
