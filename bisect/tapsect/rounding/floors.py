@@ -233,14 +233,16 @@ def ratios(
     with np.errstate(over="ignore"):
         e2, f2 = np.square(error), np.square(floor)
     more = 4.0 * step * step
-    norm = float(np.sqrt(e2.sum() / max(f2.sum() + more, _TINY)))
+    with np.errstate(over="ignore"):  # against a floor of nothing any error is endless
+        norm = float(np.sqrt(e2.sum() / max(f2.sum() + more, _TINY)))
     worst, axis, index = norm, None, None
     for candidate in range(error.ndim):
         if error.shape[candidate] < 2 or error.ndim == 1:
             continue
         others = tuple(a for a in range(error.ndim) if a != candidate)
         allowed = np.maximum(f2.sum(axis=others) + more, _TINY)
-        part = np.sqrt(e2.sum(axis=others) / allowed)
+        with np.errstate(over="ignore"):
+            part = np.sqrt(e2.sum(axis=others) / allowed)
         if chance:
             part /= luck(error.size // part.size, part.size, chance)
         place = int(np.argmax(part))
