@@ -1,7 +1,6 @@
 """The minimal case made plain: sizes, values, bodies, as long as it fails the same way.
 
-Runs within the budget, and within ten builds' time: a case that takes long to build is handed
-over as it is.
+Runs within the budget, and within a number of looks, so that equal diagnoses make equal builds.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from tapsect.verdict import Signature, Verdict
 
 __all__ = ["beautify", "examine_specimen"]
 
-BUILDS = 10
+LOOKS = 24
 
 
 def beautify(
@@ -38,7 +37,7 @@ def beautify(
         budget: Seconds that it may take.
     """
     prober = examiner.prober
-    deadline = time.monotonic() + min(budget, BUILDS * prober.longest)
+    deadline = time.monotonic() + budget
     flaky = examiner.repeats > 1 or examiner.kind == "timeout"
     if final.model is None or flaky or final.verdict is not Verdict.DIVERGES:
         return final
@@ -56,7 +55,8 @@ def beautify(
 
     problem = Simplification(
         specimen(model, final.feeds), look, signature=wanted,
-        recheck=lambda s: look(s, next(fresh)), spent=lambda: time.monotonic() >= deadline,
+        recheck=lambda s: look(s, next(fresh)),
+        spent=lambda: problem.calls >= LOOKS or time.monotonic() >= deadline,
     )  # fmt: skip
     result = reduce(problem, passes=TABLE, confirm=Confirm(1, 1))
     if isinstance(result, DoesNotFail) or not result.confirmed:

@@ -12,7 +12,7 @@ from debugtaps import Array, OutputError, write_atomic, write_json_atomic
 from tapsect.case import Case, Limit, write_case
 from tapsect.case_command import CommandCase, write_command_case
 from tapsect.environment import environment
-from tapsect.finding import Cost, Finding, Minimal, Step
+from tapsect.finding import Cost, Divergence, Finding, Minimal, Step
 from tapsect.folder import CASE, RESULT
 from tapsect.localize.examine import Examined
 from tapsect.minimal.builtin import Builtin
@@ -183,6 +183,7 @@ def _finding(
             "nodes": len(ground.graph.nodes),
         },
         engine=engine if builtin else {"spec": "check", "options": {"command": list(asked)}},
+        first_divergence=_place(end),
         culprit_nodes=end.names,
         signature={
             "kind": signature.kind if signature else "", "ops": list(end.ops),
@@ -195,6 +196,18 @@ def _finding(
         ),
         cost=Cost(0, judge.runs if builtin else 0, round(end.seconds, 3), end.calls),
         trail=end.trail, notes=end.notes, environment=machine,
+    )  # fmt: skip
+
+
+def _place(end: End) -> Divergence | None:
+    """Returns the last node that is left, and what it shows."""
+    graph = end.specimen.proto.graph
+    last = next((n for n in reversed(graph.node) if n.op_type != "Constant"), None)
+    if last is None or not end.names:
+        return None
+    return Divergence(
+        graph.output[0].name, end.names[-1], last.op_type, evidence="isolated", nodes=end.names,
+        note="it fails alone; none of its nodes can go" if end.one_minimal else "it fails alone",
     )  # fmt: skip
 
 
