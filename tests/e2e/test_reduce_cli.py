@@ -36,7 +36,16 @@ def test_all_that_follows_check_is_the_command() -> None:
 
 def test_the_published_way_to_try_a_reducer_out(capsys: pytest.CaptureFixture[str]) -> None:
     saved(chain(["Relu", "Neg", "Mul", "Relu"]), Path())
-    argv = ["reduce", "model.onnx", "--fail-regex", "Op: Mul", "--quiet", "--budget", "0", "--check"]
+    argv = [
+        "reduce",
+        "model.onnx",
+        "--fail-regex",
+        "Op: Mul",
+        "--quiet",
+        "--budget",
+        "0",
+        "--check",
+    ]
     argv += [sys.executable, "-m", "tapsect", "inspect", "{model}", "--show", "nodes"]
     assert main(argv) == 0
     left = onnx.load("reduced.onnx").graph.node

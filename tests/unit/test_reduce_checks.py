@@ -13,11 +13,11 @@ from tapsect.minimal.checks import (
     Artifacts,
     CommandCheck,
     CommandLine,
-    PersonCheck,
     Rule,
     Seen,
     run_command,
 )
+from tapsect.minimal.person import PersonCheck
 from tapsect.minimal.trial import Trial
 from tapsect.probe import Journal
 from tapsect.verdict import Signature, Verdict

@@ -1,4 +1,4 @@
-"""Does a candidate fail?  A command or a person says it; ``builtin`` holds the third judge.
+"""Does a candidate fail?  A command says it; ``person`` and ``builtin`` hold the other judges.
 
 Each is a function from a trial to a verdict and, with ``DIVERGES``, a signature.  A candidate
 that the judge skips (exit status 125, "skip") is ``INVALID``: neither good nor bad.
@@ -12,19 +12,19 @@ import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from debugtaps import OutputError, UsageError, write_npz
+from debugtaps import UsageError, write_npz
 from tapsect.minimal.trial import Trial
 from tapsect.probe import Journal
 from tapsect.reduce import Answer
 from tapsect.verdict import Signature, Verdict
 
-__all__ = ["Artifacts", "CommandCheck", "CommandLine", "PersonCheck", "Rule", "Seen", "together"]
+__all__ = ["Artifacts", "CommandCheck", "CommandLine", "Rule", "Seen", "together"]
 
 SKIP = 125
 _NOISE = re.compile(
@@ -281,49 +281,3 @@ def _end(process: subprocess.Popen[bytes]) -> None:
     with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     process.communicate()
-
-
-class PersonCheck:
-    """Judges by asking a person; what was answered once is not asked again.
-
-    Args:
-        ask: Shows a text and returns what was typed; an empty line when nobody answers.
-        artifact: Where the candidate stands while it is asked for.
-        journal: Answers of an earlier run; new ones are written down there.
-    """
-
-    def __init__(self, ask: Callable[[str], str], artifact: Path, journal: Journal) -> None:
-        self.ask, self.artifact, self.journal = ask, artifact, journal
-        self.coming: list[str] = []
-        self.asked = 0
-
-    def __call__(self, trial: Trial, *, fresh: int = 0, lane: int = 0) -> Answer:
-        """Returns what the person says of a trial."""
-        key = f"{trial.key(fed=True)}.{fresh}"
-        known = self.journal.known.get(key)
-        word = known["said"] if known else self._said(trial)
-        if not known:
-            entry = {"entry": "probe", "key": key, "purpose": "person", "said": word}
-            self.journal.append(entry)
-            self.journal.known[key] = entry
-        if word == "bad":
-            return Verdict.DIVERGES, Signature("by hand")
-        return (Verdict.AGREES if word == "good" else Verdict.INVALID), None
-
-    def _said(self, trial: Trial) -> str:
-        try:
-            trial.write(self.artifact)
-            if trial.samples:
-                write_npz(self.artifact.with_suffix(".npz"), trial.samples[0])
-        except OSError as error:
-            raise OutputError(f"{self.artifact} cannot be written ({error.strerror}).") from None
-        self.asked += 1
-        text = f"\n{self.asked}. {trial.label}\n   {self.artifact}"
-        if self.coming:
-            text += f"\n   if it is good, next: {self.coming[0]}"
-        while True:
-            word = self.ask(f"{text}\n   good, bad or skip? ").strip().lower()
-            for full in ("good", "bad", "skip"):
-                if word and full.startswith(word):
-                    return full
-            text = "   one of: good (g), bad (b), skip (s); Ctrl-C keeps the best so far"

@@ -21,12 +21,13 @@ from tapsect.finding import Finding
 from tapsect.folder import JOURNAL, PROBES, claimed
 from tapsect.minimal.again import parts_again
 from tapsect.minimal.builtin import Builtin
-from tapsect.minimal.checks import CommandCheck, PersonCheck
+from tapsect.minimal.checks import CommandCheck
 from tapsect.minimal.ground import Ground, open_ground
 from tapsect.minimal.judges import ByTrial, Judge
 from tapsect.minimal.models import fresh_runs, kept_sample, made_whole, simplified
 from tapsect.minimal.neighbour import nearest_good
 from tapsect.minimal.parts import Reached, reduce_parts
+from tapsect.minimal.person import PersonCheck
 from tapsect.minimal.plan import Chosen, Plan, choose
 from tapsect.minimal.tally import Tally
 from tapsect.minimal.words import end_sentence, other_notes, refused_sentence

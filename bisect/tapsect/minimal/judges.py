@@ -10,8 +10,9 @@ import onnx
 from onnx import helper
 
 from tapsect.candidate import Candidate
-from tapsect.minimal.checks import CommandCheck, PersonCheck
+from tapsect.minimal.checks import CommandCheck
 from tapsect.minimal.ground import Ground, Unfed
+from tapsect.minimal.person import PersonCheck
 from tapsect.minimal.trial import Trial
 from tapsect.reduce import Answer
 from tapsect.simplify import Specimen

@@ -102,7 +102,7 @@ def _with_inputs(
 ) -> Specimen:
     feeds = {n: _plain(v, way) if n in names else v for n, v in origin.feeds.items()}
     made = changed(origin, origin.proto, f"{_listed(names, 'input')} became {words}", feeds)
-    return Specimen(origin.model, made.feeds, made.change, made.parent)
+    return Specimen(origin.model, made.feeds, made.change)
 
 
 def _plain(values: Array, way: Callable[[Array], Array]) -> Array:

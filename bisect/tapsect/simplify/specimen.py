@@ -48,13 +48,11 @@ class Specimen:
         model: The ONNX file's bytes; weights lie inside.
         feeds: What it is fed, by input.
         change: What the last step did, in words.
-        parent: The digest of the specimen that it was made from.
     """
 
     model: bytes = field(repr=False)
     feeds: Mapping[str, Array] = field(repr=False)
     change: str = ""
-    parent: str = ""
 
     @cached_property
     def digest(self) -> str:
@@ -117,7 +115,7 @@ def changed(
 ) -> Specimen:
     """Returns the specimen after one step; feeds that it no longer reads are left out."""
     made = specimen(model, origin.feeds if feeds is None else feeds)
-    return Specimen(made.model, made.feeds, change, origin.digest)
+    return Specimen(made.model, made.feeds, change)
 
 
 def bodies(node: NodeProto) -> list[GraphProto]:
