@@ -18,6 +18,8 @@ _NO_FUNCTION = re.compile(
     r"\s*<?\W*OpOverload\(op='([\w.:]+)'"
 )
 
+_TRANSLATING = re.compile(r"Error when translating node .*?target=torch\.ops\.([\w.]+)")
+
 
 def explain_export(error: Exception, file: TorchFile) -> TapsError:
     """Returns the error that a failed export becomes."""
@@ -40,14 +42,24 @@ def explain_export(error: Exception, file: TorchFile) -> TapsError:
             "one in onnx_translations()"
         )
     inner = chain[-1]
+    failed = _TRANSLATING.search(text)
+    if failed:
+        return ModelError(
+            f"{_place(text, file)}: the exporter cannot translate the operator {failed[1]}: "
+            f"{_first_line(inner)}; give a translation of your own in onnx_translations(), or "
+            "write it with other operators"
+        )
     if user_frames(inner):
         raised = explained("Model.forward, while it was traced,", inner, file.home)
         return ModelCodeError(str(raised), raised.trace)
-    first = next((s.strip() for s in str(inner).splitlines() if s.strip()), "no message")
     return ModelError(
-        f"{_place(text, file)}: the model cannot be exported to ONNX: "
-        f"{type(inner).__name__}: {_COLOUR.sub('', first)[:400]}"
+        f"{_place(text, file)}: the model cannot be exported to ONNX: {_first_line(inner)}"
     )
+
+
+def _first_line(error: BaseException) -> str:
+    first = next((s.strip() for s in str(error).splitlines() if s.strip()), "no message")
+    return f"{type(error).__name__}: {_COLOUR.sub('', first)[:400]}"
 
 
 def _chain(error: BaseException | None) -> Iterator[BaseException]:

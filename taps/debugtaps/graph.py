@@ -17,7 +17,7 @@ from functools import cached_property
 from pathlib import Path
 
 import onnx
-from onnx import ModelProto, NodeProto, TensorProto
+from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto
 
 from debugtaps.errors import ModelError
 from debugtaps.nodes import STANDARD_DOMAINS, Node, captured, named, repeats, sorted_nodes
@@ -228,7 +228,7 @@ def _check_opset(path: Path, model: ModelProto) -> None:
 
 def _check(path: Path, model: ModelProto, shell: Path) -> None:
     """Lets onnx check the model without its weights, so that they are not held a second time."""
-    shell.write_bytes(model.SerializeToString())
+    shell.write_bytes(typed_outputs(model).SerializeToString())
     try:
         onnx.checker.check_model(str(shell))
     except Exception as error:  # ValidationError and, for odd files, others
@@ -239,6 +239,29 @@ def _check(path: Path, model: ModelProto, shell: Path) -> None:
         raise ModelError(f"{path}: is not valid ONNX: {first[:400]}") from error
     finally:
         shell.unlink()
+
+
+def typed_outputs(model: ModelProto) -> ModelProto:
+    """Returns the model with a type on every output, for the check only.
+
+    What leaves a plugin has no type that anybody could infer; engines that run the plugin know it.
+    """
+    if all(_declared(value) for value in model.graph.output):
+        return model
+    copy = ModelProto()
+    copy.CopyFrom(model)
+    for value in copy.graph.output:
+        if not _declared(value):
+            kind = value.type.tensor_type
+            kind.elem_type = kind.elem_type or TensorProto.FLOAT
+            kind.shape.SetInParent()
+    return copy
+
+
+def _declared(value: ValueInfoProto) -> bool:
+    if value.type.HasField("tensor_type"):
+        return value.type.tensor_type.HasField("shape") and value.type.tensor_type.elem_type != 0
+    return value.type.WhichOneof("value") is not None
 
 
 def _standard_opset(model: ModelProto) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
@@ -65,7 +65,8 @@ def _copy(source: Path, staged: Path) -> list[str]:
     whole = onnx.load_model(str(source))
     weights = f"{staged.name}.data"
     onnx.save_model(whole, str(staged), save_as_external_data=True, location=weights)
-    return [f"the weights are in {weights}, beside the model"]
+    kept = staged.with_name(weights).is_file()
+    return [f"the weights are in {weights}, beside the model"] if kept else []
 
 
 def _sample(request: Request, graph: Graph) -> tuple[Sample, list[str]]:

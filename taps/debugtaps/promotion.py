@@ -14,7 +14,7 @@ from onnx import helper
 
 from debugtaps.errors import ModelError
 from debugtaps.expose import Exposed, expose
-from debugtaps.graph import Graph, TensorType
+from debugtaps.graph import Graph, TensorType, typed_outputs
 from debugtaps.manifest import Kind, Manifest, Origin, TapEntry, write_manifest
 from debugtaps.sources import Source
 from debugtaps.store import dtype_name
@@ -84,18 +84,25 @@ def promote_taps(
     ]
     manifest = Manifest(taps=(*before.taps, *fresh), outputs=before.outputs)
     write_manifest(model, manifest)
+    _check(model, path)
     save(model, path)
-    try:
-        onnx.checker.check_model(str(path))
-    except Exception as error:
-        first = (str(error).strip().splitlines() or [""])[0]
-        raise ModelError(f"{path.name} with its taps is not valid ONNX: {first}") from error
     values = {
         shown.name: tap.value
         for tap, shown in zip(ordered, exposed, strict=True)
         if tap.value is not None
     }
     return manifest, values
+
+
+def _check(model: onnx.ModelProto, path: Path) -> None:
+    beside = save(typed_outputs(model), path.with_name(f".check-{path.name}"))
+    try:
+        onnx.checker.check_model(str(beside))
+    except Exception as error:
+        first = (str(error).strip().splitlines() or [""])[0]
+        raise ModelError(f"{path.name} with its taps is not valid ONNX: {first}") from error
+    finally:
+        beside.unlink()
 
 
 def _type(value: Array) -> TensorType:

@@ -147,7 +147,7 @@ class _Work:
         try:
             self._keep([index], self._session([index]))
         except EngineFailure as error:
-            self.failed[index] = error.message.splitlines()[0][:200]
+            self.failed[index] = _refusal(self.graph.nodes[index], error)
 
     def _session(self, batch: Sequence[int]) -> dict[str, Array]:
         nodes = [self.graph.nodes[i] for i in batch]
@@ -231,6 +231,16 @@ def constant_value(graph: Graph, tensor: str) -> Array:
     if attribute.HasField("t"):
         return numpy_helper.to_array(attribute.t, base_dir=str(graph.folder))
     return np.asarray(helper.get_attribute_value(attribute))
+
+
+def _refusal(node: Node, error: EngineFailure) -> str:
+    if "not a registered function" in error.message or "no opset import" in error.message.lower():
+        return (
+            "ONNX Runtime has no such operator; tell what it computes with "
+            f"--plugin-reference {node.domain}::{node.op}=module:function"
+        )
+    first = error.message.splitlines()[0]
+    return first.rpartition(" failed:")[2][:200] if " failed:" in first else first[:200]
 
 
 def attributes_of(node: Node) -> dict[str, Any]:
