@@ -2,7 +2,8 @@
 
 Nothing here imports torch before a model does.  While nobody observes, a tap is one comparison
 and leaves no trace in any graph: exported with taps off, a model is byte for byte that of the
-same file without the ``tap`` lines.
+same file without the ``tap`` lines.  (What is computed inside the call only, as in
+``tap(x.sin(), "s")``, is code of the model's and may number its tensors differently.)
 
 What a tap takes: a tensor of any type and memory format, or a list, tuple or dictionary of
 tensors, which become ``name.0``, ``name.key``.  Names are unique in a model; a module that is

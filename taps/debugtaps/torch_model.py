@@ -68,7 +68,8 @@ class TorchModel:
     def export(self, folder: Path) -> Path:
         """Exports to ``folder`` and returns the ONNX file; its source lines lie beside it.
 
-        The file is the one that ``prepare`` writes with its taps off.
+        The file is the one that ``prepare`` writes with its taps off, unless a tap looks at
+        what nothing else needs.
         """
         folder.mkdir(parents=True, exist_ok=True)
         path = folder / f"{self.file.path.stem}.onnx"
