@@ -236,13 +236,13 @@ class Prober:
             self.runs += len(samples)
             self.longest = max(self.longest, 0.0 if known.failure else known.seconds)
             return known
-        outcome = self._probe(model, samples, taps, details)
+        outcome = self._probe(model, samples, taps, details=details)
         if keep:
             self.journal.record(key, outcome, purpose)
         return outcome
 
     def _probe(
-        self, model: Path, samples: Sequence[Sample], taps: Sequence[str], details: bool
+        self, model: Path, samples: Sequence[Sample], taps: Sequence[str], *, details: bool
     ) -> Outcome:
         start = time.monotonic()
         build: Build | None = None

@@ -64,6 +64,7 @@ class Plan:
         values: Tensors to show as consumers read them.
         aliases: Tensor -> tensor that is read in its place (a bypassed operator).
         held: Tensors that stand still where a mask says so, in spite of noise; they are shown.
+        rounded: Tensor -> narrow float type that its values are really rounded to.
     """
 
     nodes: Sequence[int]
@@ -76,6 +77,7 @@ class Plan:
     values: Sequence[str] = ()
     aliases: Mapping[str, str] = field(default_factory=dict)
     held: Collection[str] = ()
+    rounded: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,6 +164,7 @@ class _Builder:
             or tensor in self.noisy
             or tensor in self.added
             or tensor in self.replaced
+            or tensor in self.plan.rounded
         )
 
     def _info(self, name: str, tensor: str) -> ValueInfoProto:
@@ -169,7 +172,7 @@ class _Builder:
         return value_info(name, TensorType(kind.elem) if kind is not None else None)
 
     def _feed(self, tensor: str) -> None:
-        staged = tensor in self.added or tensor in self.replaced
+        staged = tensor in self.added or tensor in self.replaced or tensor in self.plan.rounded
         source = feed_name(tensor) if staged else tensor
         self.target.input.append(self._info(source, tensor))
         if tensor in self.noisy:
@@ -194,6 +197,8 @@ class _Builder:
         stages = []
         if tensor in self.noisy and not fed:
             stages.append(self._noise)
+        if tensor in self.plan.rounded:
+            stages.append(self._round)
         if tensor in self.added:
             stages.append(self._add)
         if tensor in self.replaced:
@@ -205,8 +210,8 @@ class _Builder:
             stage(tensor, current, result)
             current = result
 
-    def _op(self, op: str, inputs: Iterable[str], output: str, **attributes: object) -> None:
-        self.target.node.append(helper.make_node(op, list(inputs), [output], **attributes))
+    def _op(self, op: str, inputs: Iterable[str], output: str) -> None:
+        self.target.node.append(helper.make_node(op, list(inputs), [output]))
 
     def _window(self, tensor: str) -> tuple[str, int]:
         """Returns the pool a tensor's noise comes from and where its window begins."""
@@ -224,6 +229,12 @@ class _Builder:
         self.windows[noise] = (pool, start, self.plan.shapes[tensor])
         self.target.input.append(self._info(noise, tensor))
         self._op("Mul", [source, noise], result)
+
+    def _round(self, tensor: str, source: str, result: str) -> None:
+        narrow, wide = f"narrow::{tensor}", self.graph.elem(tensor) or TensorProto.FLOAT
+        to = self.plan.rounded[tensor]
+        self.target.node.append(helper.make_node("Cast", [source], [narrow], to=to))
+        self.target.node.append(helper.make_node("Cast", [narrow], [result], to=wide))
 
     def _add(self, tensor: str, source: str, result: str) -> None:
         self.target.input.append(self._info(error_name(tensor), tensor))

@@ -102,7 +102,7 @@ def extract(
 def emit(graph: Graph, index: int, target: GraphProto) -> NodeProto:
     """Adds one operator to a candidate and returns its copy there."""
     node = graph.nodes[index]
-    copy = target.node.add()
+    copy: NodeProto = target.node.add()
     copy.CopyFrom(node.proto)
     if graph.renamed and copy.name:
         copy.name = node.name  # engines refuse models in which two nodes bear one name

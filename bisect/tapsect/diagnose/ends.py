@@ -157,7 +157,13 @@ class Truth:
             subject.samples[number], samples=samples,
             level=classes.rest, contraction=classes.contraction,
         )  # fmt: skip
-        measured = replace(measured, base=self.measured(number).base)
+        base = self.measured(number).base
+        rounded = subject.reference.narrowed(
+            subject.samples[number], max(classes.contraction, classes.rest)
+        )
+        measured = replace(
+            measured, base=base, spread=_widest(measured.spread, measured.base, rounded)
+        )
         return [
             judge_output(
                 name, value, measured, subject.reference.roundoff(name, classes.rest), limit,
@@ -259,3 +265,15 @@ class EndJudge:
             )
             for n, (e, v) in ends.items()
         }  # fmt: skip
+
+
+def _widest(
+    spread: Mapping[str, Array], base: Mapping[str, Array], rounded: Mapping[str, Array]
+) -> dict[str, Array]:
+    """Returns the spread, widened where really rounded values leave the base further."""
+    widest = dict(spread)
+    for name, drift in spread.items():
+        if name in rounded and rounded[name].shape == drift.shape:
+            moved = np.abs(rounded[name].astype(np.float64) - base[name].astype(np.float64))
+            widest[name] = np.maximum(drift, np.where(np.isfinite(moved), moved, 0.0))
+    return widest

@@ -9,7 +9,7 @@ from tapsect.diagnose.blame import Blame, blame_values
 from tapsect.diagnose.ends import EndJudge, Truth
 from tapsect.diagnose.subject import Subject
 from tapsect.diagnose.told import Told
-from tapsect.diagnose.why import explain_unblamed
+from tapsect.diagnose.why import explain_precision, explain_unblamed
 from tapsect.localize.taps import Ends, Located, Locator
 from tapsect.replay.regions import Classes
 
@@ -52,10 +52,14 @@ class Place:
 
     def find(self) -> None:
         """Finds the place and blames, or explains why nothing is to blame."""
-        told = self.told
-        located = told.located = self._located()
-        evidence = located.evidence
-        if evidence is not None and not evidence.culprits:
+        told, stated = self.told, _stated(self.subject)
+        within = self.truth.within(self.number, self.before, stated) if stated else None
+        located = self._located() if within is None else self.locator.locate(most=1)
+        told.located, evidence = located, located.evidence
+        if within is not None and not _one_operator(located):
+            # Taps change what a coarse precision rounds; that a region heals proves no fault.
+            explain_precision(self.subject, told, self.before, self.truth, self.tell, within)
+        elif evidence is not None and not evidence.culprits:
             explain_unblamed(
                 self.subject, told, self.before, self.truth, self.tell,
                 part=lambda: self._blame(replace(located, evidence=None, healing=())),
@@ -103,6 +107,12 @@ class Place:
         self.steady = True
         self.tell("repeat", "fails alike", "further builds of the untapped model fail as well")
         return None
+
+
+def _one_operator(located: Located) -> bool:
+    """Returns whether a single operator was seen to be at fault."""
+    evidence = located.evidence
+    return evidence is not None and any(len(s.nodes) == 1 for s in evidence.culprits)
 
 
 def _stated(subject: Subject) -> Classes | None:

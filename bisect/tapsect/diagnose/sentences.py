@@ -58,6 +58,8 @@ def sentence(told: Told, facts: Facts) -> str:
     if told.cause == "export_mismatch":
         return _mismatch(facts)
     if told.cause == "precision_limit" and not (told.blame and told.blame.suspects):
+        if told.explained:
+            return f"{facts.engine} differs by rounding alone: {told.explained}."
         kinds = ", ".join(f"{kind} in {name}" for kind, name in facts.classes.items())
         return f"{facts.engine} computes {kinds}; the outputs lie within the rounding of that."
     if told.cause == "ill_conditioned" and told.amplified:

@@ -33,6 +33,7 @@ class Told:
     amplifier: Amplifier | None = None
     amplified: tuple[End, float] | None = None
     export: Export | None = None
+    explained: str = ""
     trail: tuple[Step, ...] = ()
     seconds: float = 0.0
 

@@ -17,9 +17,10 @@ from tapsect.localize.explain import (
     ill_conditioned,
 )
 from tapsect.localize.taps import Ends
+from tapsect.replay.precision import Classes
 from tapsect.rounding.outputs import End
 
-__all__ = ["explain_agreement", "explain_unblamed", "note_nan"]
+__all__ = ["explain_agreement", "explain_precision", "explain_unblamed", "note_nan"]
 
 Tell = Callable[[str, str, str], None]
 
@@ -72,10 +73,13 @@ def explain_unblamed(
     evidence = told.located.evidence if told.located else None
     assert evidence is not None
     told.status = "diverges"
-    within = truth.within(told.sample, before, evidence.classes) or _stated(subject, before)
+    within = (
+        truth.within(told.sample, before, evidence.classes)
+        or _stated(subject, before)
+        or _added_up(subject, told, before, truth)
+    )
     if within is not None:
-        _precision(subject, told, before, truth)
-        tell("explain", "precision_limit", within)
+        explain_precision(subject, told, before, truth, tell, within)
         if subject.options.tolerance is not None:
             told.blame = replace(part(), cause="precision_limit", evidence="isolated")
     elif told.flaky:
@@ -102,10 +106,34 @@ def _stated(subject: Subject, before: Ends) -> str | None:
     return f"the outputs lie within {limit:g} floors of the stated precision; the rule is stricter"
 
 
-def _precision(subject: Subject, told: Told, before: Ends, truth: Truth) -> None:
+def _added_up(subject: Subject, told: Told, before: Ends, truth: Truth) -> str | None:
+    """Returns why errors that are small at each operator explain the outputs together, if so."""
     evidence = told.located.evidence if told.located else None
     assert evidence is not None
-    told.cause = "precision_limit"
+    judged = evidence.judgements.values()
+    largest = max((j.ratio for j in judged if j.kind == "ok"), default=0.0)
+    if largest <= 1.0:
+        return None
+    u, classes = subject.roundoff * largest, evidence.classes
+    coarse = Classes(max(classes.contraction, u), max(classes.rest, u))
+    if truth.within(told.sample, before, coarse) is None:
+        return None
+    told.explained = (
+        f"no operator is off by more than {largest:.0f} times rounding, and errors of that size "
+        "explain the outputs together"
+    )
+    return told.explained
+
+
+def explain_precision(
+    subject: Subject, told: Told, before: Ends, truth: Truth, tell: Tell, why: str
+) -> None:
+    """Says that the precision explains the outputs, and which operators contribute most."""
+    evidence = told.located.evidence if told.located else None
+    told.status, told.cause = "diverges", "precision_limit"
+    tell("explain", "precision_limit", why)
+    if evidence is None:
+        return
     told.contributors = tuple(contributors(
         subject.reference, subject.samples[told.sample], evidence, before,
         truth.measured(told.sample), subject.end_limit,

@@ -208,7 +208,7 @@ class Locator:
         """Replays, drops taps that lie, and tests what the suspects do."""
         shown = set(taps) | self.graph.outputs.keys()
         values = {t: v for t, v in outcome.values[0].items() if t in shown}
-        known = self.known or self._stated(outcome.precisions)
+        known = self._stated(outcome.precisions) or self.known
         self.progress.step("locate", "replaying every operator on the engine's own inputs")
         replay = Replay(self.reference, self.feeds, values)
         judgements, classes = replay.judge(known=known)

@@ -334,6 +334,30 @@ class Reference:
         except EngineFailure as failure:
             raise self.failed(failure) from failure
 
+    def narrowed(self, feeds: Mapping[str, Array], u: float) -> dict[str, Array]:
+        """Returns the outputs when every float edge is really rounded to a narrow type.
+
+        Noise is independent from element to element; rounding is not: equal values round alike,
+        and E[x²] - E[x]² cancels what is left.  Empty where no type has this ``u`` or the opset
+        cannot write it.
+        """
+        narrow = {2.0**-8: TensorProto.BFLOAT16, 2.0**-11: TensorProto.FLOAT16}.get(u)
+        if narrow is None or (narrow == TensorProto.BFLOAT16 and self.graph.opset < 13):
+            return {}
+        wide = self.wide
+        made = perturb(wide, Plan(
+            nodes=range(len(wide.nodes)), values=list(self.graph.outputs),
+            rounded=dict.fromkeys(self.topology.noisy, narrow),
+        ))  # fmt: skip
+        try:
+            build = self.build(made, "rounded")
+            try:
+                return build.run(self.named(made, feeds))
+            finally:
+                build.close()
+        except EngineFailure:
+            return {}
+
     def _close_ends(self) -> None:
         if self._ends is not None:
             with suppress(Exception):
