@@ -47,7 +47,7 @@ def _varied(values: Array) -> bool:
 def fits_half(values: Array) -> bool:
     """Returns whether fp16 holds every value of a wider tensor, and they are not trivial.
 
-    >>> fits_half(np.arange(9, dtype=np.float32)), fits_half(np.linspace(0, 1, 9))
+    >>> fits_half(np.arange(9, dtype=np.float32)), fits_half(np.linspace(0, 1, 11))
     (True, False)
     """
     if values.size < _ENOUGH or values.dtype.itemsize < 4:
