@@ -1,6 +1,6 @@
 """Runs the command that judged this model, and says whether it still fails.
 
-    python check.py          exit 1: it fails   0: it does not   2: it cannot be judged here
+python check.py          exit 1: it fails   0: it does not   2: it cannot be judged here
 """
 
 from __future__ import annotations

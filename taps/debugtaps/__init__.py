@@ -85,6 +85,7 @@ if TYPE_CHECKING:
         extract,
         follow,
         implied_inputs,
+        narrow_constants,
         promote,
         save,
         value_info,
@@ -177,6 +178,7 @@ __all__ = [
     "mask_name",
     "measure",
     "measure_fully",
+    "narrow_constants",
     "nonfinite_differs",
     "open_torch_model",
     "parse_input_shapes",
@@ -238,7 +240,9 @@ _HOMES = {
         "as_storable dtype_from_name dtype_name read_meta read_npz write_atomic"
         " write_json_atomic write_npz write_text_atomic"
     ),
-    "surgery": "add_constants emit extract follow implied_inputs promote save value_info",
+    "surgery": (
+        "add_constants emit extract follow implied_inputs narrow_constants promote save value_info"
+    ),
     "synthetic": "parse_input_shapes random_inputs",
     "tolerance": "ErrorStat Limits Tolerance",
     "ulp": "ulp_distance unit_roundoff",

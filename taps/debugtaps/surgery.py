@@ -16,7 +16,7 @@ from onnx import GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto,
 
 from debugtaps.graph import Graph, TensorType
 
-__all__ = ["extract", "implied_inputs", "promote", "save", "value_info"]
+__all__ = ["extract", "implied_inputs", "narrow_constants", "promote", "save", "value_info"]
 
 
 def value_info(name: str, kind: TensorType | None) -> ValueInfoProto:
@@ -144,6 +144,24 @@ def rename_reads(node: NodeProto, names: Mapping[str, str]) -> None:
             for value in body.output:
                 if value.name in visible:
                     value.name = follow(value.name, visible)
+
+
+def narrow_constants(model: ModelProto, to: int) -> None:
+    """Rounds the float weights of a candidate to a narrow type, in place, by two casts each.
+
+    Single numbers and vectors stay: scales, axes of a resize and the like are no weights.
+    """
+    casts = []
+    for tensor in model.graph.initializer:
+        if tensor.data_type != TensorProto.FLOAT or len(tensor.dims) < 2:
+            continue
+        name, plain, narrow = tensor.name, f"plain::{tensor.name}", f"narrow::{tensor.name}"
+        tensor.name = plain
+        casts.append(helper.make_node("Cast", [plain], [narrow], to=to))
+        casts.append(helper.make_node("Cast", [narrow], [name], to=TensorProto.FLOAT))
+    rest = [NodeProto.FromString(n.SerializeToString()) for n in model.graph.node]
+    model.graph.ClearField("node")
+    model.graph.node.extend([*casts, *rest])
 
 
 def promote(graph: Graph, taps: Collection[str]) -> ModelProto:

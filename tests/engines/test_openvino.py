@@ -110,9 +110,7 @@ def test_a_saved_session_answers_as_before(tmp_path: Path) -> None:
         (tmp_path / "saved").mkdir()
         build.save(tmp_path / "saved")
         after = host.load(tmp_path / "saved").run(feeds)
-    assert {n: v.tobytes() for n, v in after.items()} == {
-        n: v.tobytes() for n, v in before.items()
-    }
+    assert {n: v.tobytes() for n, v in after.items()} == {n: v.tobytes() for n, v in before.items()}
 
 
 def test_a_model_it_cannot_read_is_a_build_error(tmp_path: Path) -> None:

@@ -145,14 +145,7 @@ def test_detector_on_noise_agrees_though_it_differs_by_more_than_a_percent(tmp_p
 
 def rounded_models() -> list[Any]:
     """Returns every published model with each narrow precision."""
-    # Thousands of equal rows round alike, and a mean over them keeps the error; noise that is
-    # independent from row to row averages out.  The answer is honest, but says too little.
-    equal_rows = pytest.mark.xfail(reason="equal rows round alike: inconclusive", strict=True)
-    return [
-        pytest.param(n, p, marks=equal_rows if (n, p) == ("standard_v3_3", "bf16") else ())
-        for n in published.PUBLISHED
-        for p in NARROW
-    ]
+    return [pytest.param(n, p) for n in published.PUBLISHED for p in NARROW]
 
 
 @pytest.mark.published

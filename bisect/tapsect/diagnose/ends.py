@@ -131,7 +131,7 @@ class Truth:
         """Returns why the effective precision explains all failing outputs, or ``None``."""
         stated = self.subject.roundoff
         coarsest = max(classes.contraction, classes.rest)
-        if coarsest <= stated:
+        if coarsest < stated or coarsest <= 2.0**-24:
             return None
         limit = limit_for(coarsest)
         failing = {n: v for n, (end, v) in before.items() if end.failing}

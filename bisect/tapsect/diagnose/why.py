@@ -74,7 +74,7 @@ def explain_unblamed(
     assert evidence is not None
     told.status = "diverges"
     within = (
-        truth.within(told.sample, before, evidence.classes)
+        truth.within(told.sample, before, _no_finer(evidence.classes, subject.roundoff))
         or _stated(subject, before)
         or _added_up(subject, told, before, truth)
     )
@@ -97,6 +97,10 @@ def explain_unblamed(
         tell("explain", "inconclusive", "no operator, precision or input explains it")
 
 
+def _no_finer(classes: Classes, u: float) -> Classes:
+    return Classes(max(classes.contraction, u), max(classes.rest, u))
+
+
 def _stated(subject: Subject, before: Ends) -> str | None:
     """Returns why a failing output is no more than rounding at the stated precision, if so."""
     failing = [e for e, _ in before.values() if e.failing]
@@ -114,8 +118,7 @@ def _added_up(subject: Subject, told: Told, before: Ends, truth: Truth) -> str |
     largest = max((j.ratio for j in judged if j.kind == "ok"), default=0.0)
     if largest <= 1.0:
         return None
-    u, classes = subject.roundoff * largest, evidence.classes
-    coarse = Classes(max(classes.contraction, u), max(classes.rest, u))
+    coarse = _no_finer(evidence.classes, subject.roundoff * largest)
     if truth.within(told.sample, before, coarse) is None:
         return None
     told.explained = (

@@ -63,12 +63,14 @@ class Locator:
         self.evidence: Evidenced | None = None
         self.strict, self.altered, self.fresh = True, False, 0
         self.looked: dict[tuple[str, ...], Outcome] = {}
+        self.weighed: dict[tuple[str, ...], Evidenced] = {}
         self.observer: list[str] = []
         self.coarse: Measured | None = None
 
     def forget(self) -> None:
         """Forgets what earlier builds showed, so that they are made again."""
         self.looked.clear()
+        self.weighed.clear()
         self.observer.clear()
 
     def locate(self, *, most: int | None = None) -> Located:
@@ -129,7 +131,9 @@ class Locator:
         missing = [t for t in taps if t not in values]
         if missing:
             self._note(f"{len(taps)} taps", f"{len(missing)} of them were not exposed")
-        self.evidence = self._weigh(outcome, taps)
+        if taps not in self.weighed:
+            self.weighed[taps] = self._weigh(outcome, taps)
+        self.evidence = self.weighed[taps]
         self._note(f"{len(taps)} taps", self._summary(self.evidence))
         return Look(accepted=True, relevant=self._relevant(self.evidence, taps))
 

@@ -34,6 +34,7 @@ from debugtaps import (
     infer_types,
     load_array,
     mask_name,
+    narrow_constants,
     perturb,
     promote,
     save,
@@ -349,6 +350,7 @@ class Reference:
             nodes=range(len(wide.nodes)), values=list(self.graph.outputs),
             rounded=dict.fromkeys(self.topology.noisy, narrow),
         ))  # fmt: skip
+        narrow_constants(made.model, narrow)
         try:
             build = self.build(made, "rounded")
             try:
