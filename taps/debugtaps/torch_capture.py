@@ -21,9 +21,9 @@ from debugtaps.errors import ModelError, TapError
 from debugtaps.export import onnx_bytes
 from debugtaps.graph import Graph, load_graph
 from debugtaps.recompute import Functions, Obtained, recompute
-from debugtaps.torch_arrays import to_numpy
+from debugtaps.torch_arrays import from_numpy, to_numpy
 
-__all__ = ["TorchValues", "capture", "feeds_of", "obtain", "torch_values"]
+__all__ = ["TorchValues", "arguments_for", "capture", "feeds_of", "obtain", "torch_values"]
 
 Array = npt.NDArray[Any]
 
@@ -113,6 +113,23 @@ def feeds_of(
     if lacking:
         raise ModelError(f"no argument of forward belongs to the exported input {lacking[0]!r}")
     return {n: found[n] for n in inputs}
+
+
+def arguments_for(
+    program: Any, given: tuple[Sequence[Any], Mapping[str, Any]], feeds: Mapping[str, Array]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Returns the arguments of ``forward`` that stand for other inputs of the exported model."""
+    from torch.utils import _pytree
+
+    named = _named_arguments(program, given)
+    leaves = [
+        from_numpy(feeds[name]).to(leaf.device, leaf.dtype) if name in feeds else leaf
+        for name, leaf in named
+    ]
+    kwargs = _ordered(program.exported_program, given[1])
+    spec = _pytree.tree_flatten((tuple(given[0]), kwargs))[1]
+    args, kwargs = _pytree.tree_unflatten(leaves, spec)
+    return args, kwargs
 
 
 def capture(

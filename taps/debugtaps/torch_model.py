@@ -9,7 +9,9 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +25,7 @@ from debugtaps.graph import load_graph
 from debugtaps.plugins import boundaries, load_references, reference_functions
 from debugtaps.recording import Recorder
 from debugtaps.sources import Source, write_sources
-from debugtaps.torch_capture import TorchValues, feeds_of, obtain
+from debugtaps.torch_capture import TorchValues, arguments_for, feeds_of, obtain
 from debugtaps.torch_file import TorchFile, load_torch_file
 from debugtaps.torch_run import EagerRun, run_eager
 
@@ -110,6 +112,21 @@ class TorchModel:
                 f"{len(names)} outputs; return each tensor once"
             )
         return dict(zip(names, found, strict=True))
+
+    def on(self, feeds: Mapping[str, Array]) -> TorchModel:
+        """Returns the same model and export, run on other inputs.
+
+        Args:
+            feeds: By ONNX name.
+
+        Raises:
+            ModelCodeError: ``forward`` raised.
+        """
+        args, kwargs = arguments_for(self.exported.program, self.args, feeds)
+        other = copy.copy(self)
+        other.file = replace(self.file, args=args, kwargs=kwargs)
+        other._eager, other._values = run_eager(other.file, taps=True), None
+        return other
 
     def values(self) -> TorchValues:
         """Returns torch's values for the tensors of the export, computed once."""

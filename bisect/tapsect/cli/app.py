@@ -85,6 +85,10 @@ def bisect(
       tapsect bisect model.onnx --input-shapes x:[1,3,224,224] --precision fp16
       tapsect bisect model.onnx --reference golden.npz --atol 1e-3 boxes:0.5
       tapsect bisect model.onnx --engine my_engine.py:Engine --engine-python old/bin/python
+      tapsect bisect model.py
+
+    Of a Python file (class Model, get_fwd_args()) torch is the reference: a fault of the export
+    to ONNX is told apart from one of the engine, and the line of Python is named.
 
     \b
     Exit status:

@@ -37,7 +37,8 @@ ModelFile = Annotated[
     Path,
     typer.Argument(
         metavar="MODEL",
-        help="An ONNX file; external weights lie beside it.",
+        help="An ONNX file, external weights beside it; or a Python file with class Model and "
+        "get_fwd_args().",
     ),
 ]
 Inputs = Annotated[

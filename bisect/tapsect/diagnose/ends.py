@@ -3,32 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from debugtaps import Array, InputError, ReferenceFailed
+from tapsect.diagnose.exported import Export, leaves_torch
 from tapsect.diagnose.subject import Subject
 from tapsect.localize.taps import Ends
 from tapsect.replay.reference import numpy_dtype, widen_array
-from tapsect.replay.regions import Classes, Judgement, Replay
+from tapsect.replay.regions import Classes, Replay
 from tapsect.rounding.discrete import unexplained
 from tapsect.rounding.floors import limit_for, rms, u_name
 from tapsect.rounding.outputs import End, Measured, judge_output
 
-__all__ = ["EndJudge", "Export", "Truth"]
+__all__ = ["EndJudge", "Truth"]
 
 END_SAMPLES = 8
 MORE_SAMPLES = 32
-
-
-@dataclass(frozen=True, slots=True)
-class Export:
-    """Where a converted model leaves its original."""
-
-    judgement: Judgement | None
-    why: str
 
 
 class Truth:
@@ -41,7 +35,10 @@ class Truth:
         self._shaken: dict[tuple[int, Classes | None], Measured] = {}
         self.export: Export | None = None
         for number in range(len(subject.samples)):
-            self.measured(number)
+            measured = self.measured(number)
+            if subject.torch is not None and subject.golden and self.export is None:
+                explained = partial(self.explained, number)
+                self.export = leaves_torch(subject, number, measured, explained)
 
     def measured(self, number: int) -> Measured:
         """Returns the outputs of a sample and what noise at the stated precision does to them."""

@@ -58,9 +58,10 @@ def diagnose(
     """Finds where an engine first diverges from its reference, why, and the smallest failing case.
 
     Args:
-        model: An ONNX file; its external weights lie beside it.
+        model: An ONNX file, its external weights beside it; or a Python file with ``Model`` and
+            ``get_fwd_args()``, whose export is then held against torch, too.
         inputs: ``.npz`` files, Polygraphy's JSON, a script with ``load_data()``, or mappings of
-            arrays; seeded random data when none are given.
+            arrays; what ``get_fwd_args()`` returns, or seeded random data, when none are given.
         input_shapes: Shapes for random data, by input.
         engine: The engine under suspicion: a name, ``file.py:Class`` or ``module:Class``.
         engine_options: Keyword arguments of the engine.

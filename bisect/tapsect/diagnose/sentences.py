@@ -40,6 +40,7 @@ class Facts:
         culprits: The nodes at fault.
         classes: Effective precision by class of operator.
         ruled: Whether the user's own tolerances or judge decide, in place of floors.
+        torch: Whether the truth is what torch computes.
     """
 
     engine: str
@@ -49,6 +50,7 @@ class Facts:
     culprits: Sequence[str]
     classes: Mapping[str, str]
     ruled: bool = False
+    torch: bool = False
 
 
 def sentence(told: Told, facts: Facts) -> str:
@@ -94,21 +96,26 @@ def _agrees(told: Told, facts: Facts) -> str:
             f" than rounding moves this ill-conditioned model (amplified {factor:.0f} times"
             f"{where})."
         )
+    truth = "torch" if facts.torch else "the reference"
     if facts.ruled:
-        return f"{facts.engine} agrees with the reference by the rule that was given."
+        return f"{facts.engine} agrees with {truth} by the rule that was given."
     ends = [end for sample in told.ends for end in sample]
     if not any(end.floors or end.max_abs or end.nonfinite_engine for end in ends):
-        return f"{facts.engine} agrees with the reference exactly."
+        return f"{facts.engine} agrees with {truth} exactly."
     worst = max((end.floors for end in ends), default=0.0)
     return (
-        f"{facts.engine} agrees with the reference: no output is further off than {worst:.1f}"
+        f"{facts.engine} agrees with {truth}: no output is further off than {worst:.1f}"
         f" times what rounding alone does (limit {facts.limit:g})."
     )
 
 
 def _mismatch(facts: Facts) -> str:
-    place = facts.first
-    where = f" from node {_quoted(place.node)} ({place.op_type}) on" if place else ""
+    place, where = facts.first, ""
+    if place is not None:
+        line = f", {clean(place.source, limit=_NAME_LIMIT)}" if place.source else ""
+        where = f" from node {_quoted(place.node)} ({place.op_type}{line}) on"
+    if facts.torch:
+        return f"The exported model differs from torch{where}; the engine is not to blame."
     return f"The model itself differs from its original{where}; the engine is not to blame."
 
 

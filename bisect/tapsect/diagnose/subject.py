@@ -27,6 +27,7 @@ from debugtaps import (
     resolve,
     save,
 )
+from tapsect.diagnose.from_torch import FromTorch, is_torch
 from tapsect.diagnose.given import (
     Given,
     Judge,
@@ -68,6 +69,7 @@ class Subject:
         specs: Engine and reference, as they were resolved.
         progress: Hears of each step.
         model: The file the engine gets first: as given, or with node names made unique.
+        torch: What a Python file tells, where the model is one.
     """
 
     options: Options
@@ -89,6 +91,7 @@ class Subject:
     specs: tuple[EngineSpec, EngineSpec]
     progress: Progress
     model: Path
+    torch: FromTorch | None = None
 
     @property
     def roundoff(self) -> float:
@@ -134,33 +137,29 @@ def open_subject(options: Options, folder: Path, progress: Progress) -> Subject:
     truth = Host(truth_spec, timeout=patience)
     work = folder / WORK
     with _undone(engine, truth, work):
-        graph = load_graph(options.model, work)
-        given = read_samples(options, graph)
+        torch = FromTorch(options, work) if is_torch(options.model) else None
+        path = torch.path if torch else options.model
+        graph = load_graph(path, work)
+        given = torch.read(options, graph) if torch else read_samples(options, graph)
         graph = graph.feeding(n for s in given.samples for n in s)
         if options.tolerance is not None:
             options.tolerance.check_names(graph.outputs)
         golden = golden_values(golden_file, graph, len(given.samples)) if golden_file else None
-        reference = _reference(options, options.model, graph, truth, work, stated)
-        original = None
-        if options.reference_model is not None:
-            kept = load_graph(options.reference_model, work)
-            missing = next((n for n in graph.outputs if n not in kept.outputs), None)
-            if missing is not None:
-                raise InputError(
-                    f"--reference-model {options.reference_model} has no output {missing!r}; "
-                    "give the original of this model"
-                )
-            original = _reference(options, options.reference_model, kept, truth, work, stated)
+        if torch is not None and torch.told is not None:
+            golden = [told.outputs for told in torch.told]
+        largest = 65504.0 if options.precision == "fp16" else None
+        reference = Reference(graph, truth, work, stated=stated, seed=options.seed, largest=largest)
+        original = _original(options, graph, truth, work, stated)
         for host in (engine, truth):
             host.ready()  # an engine that cannot be loaded is found before anything is kept
         who = _engine_identity(options, graph, engine_spec)
         journal = _journal(folder, _identity(options, who, given.samples), given, progress)
-        model = _first_model(options, graph, given, work)
+        model = _first_model(path, graph, given, work)
         prober = Prober(engine, journal, who, options.timeout)
         return Subject(
             options, graph, given.samples, given.origins, golden, original, judge, engine, truth,
             reference, prober, journal, stated, folder, work, given.notes,
-            (engine_spec, truth_spec), progress, model,
+            (engine_spec, truth_spec), progress, model, torch,
         )  # fmt: skip
 
 
@@ -179,11 +178,20 @@ def _undone(engine: Host, truth: Host, work: Path) -> Iterator[None]:
         raise
 
 
-def _reference(
-    options: Options, path: Path, graph: Graph, truth: Host, work: Path, stated: float | None
-) -> Reference:
-    largest = 65504.0 if options.precision == "fp16" and path == options.model else None
-    return Reference(graph, truth, work, stated=stated, seed=options.seed, largest=largest)
+def _original(
+    options: Options, graph: Graph, truth: Host, work: Path, stated: float | None
+) -> Reference | None:
+    """Returns the original of a converted model, where one was given."""
+    if options.reference_model is None:
+        return None
+    kept = load_graph(options.reference_model, work)
+    missing = next((n for n in graph.outputs if n not in kept.outputs), None)
+    if missing is not None:
+        raise InputError(
+            f"--reference-model {options.reference_model} has no output {missing!r}; "
+            "give the original of this model"
+        )
+    return Reference(kept, truth, work, stated=stated, seed=options.seed)
 
 
 def _journal(folder: Path, identity: str, given: Given, progress: Progress) -> Journal:
@@ -200,10 +208,10 @@ def _journal(folder: Path, identity: str, given: Given, progress: Progress) -> J
     return journal
 
 
-def _first_model(options: Options, graph: Graph, given: Given, work: Path) -> Path:
+def _first_model(path: Path, graph: Graph, given: Given, work: Path) -> Path:
     """Returns the model as the engine gets it first."""
     if not graph.renamed:
-        return options.model
+        return path
     given.notes.append("several nodes bear one name: each is called by its first output")
     return save(promote(graph, ()), work / "renamed.onnx")
 

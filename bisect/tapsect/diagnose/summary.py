@@ -11,7 +11,7 @@ import tapsect
 from debugtaps import EngineFailure, write_json_atomic
 from tapsect.case import Case, Limit, write_case
 from tapsect.diagnose.blame import Blame
-from tapsect.diagnose.ends import Export
+from tapsect.diagnose.exported import Export
 from tapsect.diagnose.sentences import Facts, sentence
 from tapsect.diagnose.subject import Subject
 from tapsect.diagnose.told import Told
@@ -103,7 +103,12 @@ class _Composer:
             "evidence": suspect.evidence, "note": judgement.why, "tap": suspect.tensor,
             "nodes": tuple(self.graph.nodes[i].name for i in suspect.nodes),
         }  # fmt: skip
-        return Divergence(suspect.tensor, last.name, last.op, **{**facts, **more})
+        return self._named(Divergence(suspect.tensor, last.name, last.op, **{**facts, **more}))
+
+    def _named(self, found: Divergence) -> Divergence:
+        """Returns a place with what only the Python file knows of it."""
+        torch = self.subject.torch
+        return found if torch is None else torch.named(found, self.graph)
 
     def _divergences(self) -> tuple[Divergence | None, tuple[Divergence, ...]]:
         told, blame = self.told, self.told.blame
@@ -136,21 +141,23 @@ class _Composer:
             if blame.evidence == "predicate"
             else ("healed" if blame.tap else "isolated")
         )
-        return Divergence(
+        return self._named(Divergence(
             tensor, last.name, last.op, rounding_ratio=_number(ratio), evidence=evidence,
             tap=blame.tap, nodes=tuple(self.graph.nodes[i].name for i in blame.nodes),
             note=blame.how,
-        )  # fmt: skip
+        ))  # fmt: skip
 
     def _exported(self, export: Export) -> Divergence | None:
         judgement = export.judgement
         if judgement is None:
             return None
         node = self.graph.nodes[self.graph.producer[judgement.tensor]]
-        return Divergence(
+        region = self.subject.reference.topology.blamed(judgement.region) or (node.index,)
+        return self._named(Divergence(
             judgement.tensor, node.name, node.op, judgement.introduced, None,
-            _number(judgement.ratio), "tapped", nodes=(node.name,), note=judgement.why,
-        )  # fmt: skip
+            _number(judgement.ratio), "tapped", note=judgement.why,
+            nodes=tuple(self.graph.nodes[i].name for i in region),
+        ))  # fmt: skip
 
     def _propagated(self, suspect: Suspect) -> float | None:
         """Returns what of the tensor's error came from before, over the replayed tensor."""
@@ -218,6 +225,7 @@ class _Composer:
             engine=options.engine, samples=len(subject.samples), limit=subject.end_limit,
             first=first, culprits=self._culprits(first), classes=self._classes(),
             ruled=options.tolerance is not None or subject.judge is not None,
+            torch=subject.torch is not None and bool(subject.golden),
         )  # fmt: skip
         return sentence(self.told, facts)
 

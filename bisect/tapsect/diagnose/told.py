@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from debugtaps import EngineFailure
 from tapsect.diagnose.blame import Blame
-from tapsect.diagnose.ends import Export
+from tapsect.diagnose.exported import Export
 from tapsect.finding import Status, Step
 from tapsect.localize.explain import Amplifier
 from tapsect.localize.taps import Located, Suspect
