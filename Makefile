@@ -28,8 +28,8 @@ $(STAMP): pyproject.toml bisect/tapsect/__init__.py
 	@touch $@
 
 check: $(STAMP)
-	$(BIN)/ruff check taps bisect tests
-	$(BIN)/ruff format --check taps bisect tests
+	$(BIN)/ruff check taps bisect tests benchmarks
+	$(BIN)/ruff format --check taps bisect tests benchmarks
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
@@ -40,7 +40,7 @@ test-slow: $(STAMP)
 	$(BIN)/python -m pytest -q -n $(WORKERS) -m "slow and not (published or bugs or engines)"
 
 test-published: $(STAMP)
-	$(BIN)/python -m pytest -q -m "published and not (bugs or engines)"
+	$(BIN)/python -m pytest -q -n $(WORKERS) -m "published and not (slow or bugs or engines)"
 
 test-engines: $(STAMP)
 	$(BIN)/python -m pytest -q -m "engines and not bugs"

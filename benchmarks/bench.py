@@ -77,7 +77,7 @@ def main() -> int:
                 rows.append(show(bench_tapsect(task, attempt)))
                 if args.polygraphy_python:
                     rows.append(show(bench_polygraphy(task, attempt, args.polygraphy_python)))
-    path = args.out / f"{time.strftime('%Y%m%d-%H%M%S')}.json"
+    path = args.out / "bisect.json"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(record(rows), indent=1) + "\n", "utf-8")
     print(f"\n{table(rows)}\n\nwritten: {os.path.relpath(path)}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Literal
@@ -12,16 +13,21 @@ from debugtaps import Array, Host, TapsError, extract, resolve, save
 from tapsect.candidate import Candidate
 from tapsect.diagnose.subject import Subject
 from tapsect.localize.examine import Examined
-from tapsect.replay.reference import widen_array
+from tapsect.replay.precision import Classes
+from tapsect.replay.reference import Reference, widen_array
+from tapsect.replay.regions import Judgement, Replay
 from tapsect.rounding.floors import limit_for, ratios
 from tapsect.rounding.outputs import end_floor
+from tapsect.topology import CONTRACTIONS
 
-__all__ = ["Side", "second_leg"]
+__all__ = ["Side", "second_leg", "shared_kernel"]
 
 Side = Literal["reference", "engine", "neither", "no answer"]
 Tell = Callable[[str, str, str], None]
 
 SECONDS = 30.0
+CHEAP = 100_000
+"""Most elements a tensor may have whose operator the slow second leg computes as well."""
 
 
 def second_leg(subject: Subject, candidate: Candidate, final: Examined, tell: Tell) -> Side:
@@ -86,3 +92,36 @@ def _agree(
         if ratios(error, scale).norm > limit_for(u).norm:
             return False
     return True
+
+
+def shared_kernel(subject: Subject, number: int, tell: Tell) -> Judgement | None:
+    """Returns where the reference itself leaves the operator's definition, if it does.
+
+    Engine and reference of one package share kernels, and with them their faults, which no
+    comparison of the two can show.  Operators that are cheap in the second leg are replayed
+    there, all at once, on the reference's own values.
+    """
+    packages = {spec.package for spec in subject.specs}
+    if len(packages) > 1 or subject.specs[1].spec == "onnx":
+        return None
+    first, feeds = subject.reference, subject.samples[number]
+    shapes = first.shapes(feeds)
+    cheap = [
+        n for n in first.graph.nodes
+        if n.op not in CONTRACTIONS and not n.has_body and not n.domain
+        and all(t in shapes and math.prod(shapes[t]) <= CHEAP for t in n.writes)
+    ]  # fmt: skip
+    names = [t for n in cheap for t in n.writes]
+    subject.progress.step("second leg", f"replaying {len(cheap)} cheap operators with onnx")
+    with suppress(TapsError), Host(resolve("onnx", {}), timeout=SECONDS) as host:
+        second = Reference(first.graph, host, subject.work, stated=first.stated)
+        reads = [t for n in cheap for t in n.reads if t in shapes]
+        values = first.capture(feeds, dict.fromkeys([*names, *reads]))
+        judged, _ = Replay(second, feeds, values).judge(names, known=Classes(0.0, 0.0))
+        suspects = [judged[t] for t in names if t in judged and judged[t].suspect]
+        if suspects:
+            node = first.graph.nodes[first.graph.producer[suspects[0].tensor]]
+            why = f"the package's own {node.op} at {node.name!r} leaves the operator's definition"
+            tell("second leg", "reference suspect", why)
+            return suspects[0]
+    return None

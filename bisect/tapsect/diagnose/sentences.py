@@ -59,6 +59,11 @@ def sentence(told: Told, facts: Facts) -> str:
         return _agrees(told, facts)
     if told.cause == "export_mismatch":
         return _mismatch(facts)
+    if told.kernel is not None and facts.first is not None:
+        return (
+            f"{facts.engine} and the reference share a wrong kernel: {_place(facts.first, ())} "
+            "leaves the operator's definition."
+        )
     if told.cause == "precision_limit" and not (told.blame and told.blame.suspects):
         if told.explained:
             return f"{facts.engine} differs by rounding alone: {told.explained}."

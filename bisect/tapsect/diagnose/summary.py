@@ -11,7 +11,6 @@ import tapsect
 from debugtaps import EngineFailure, write_json_atomic
 from tapsect.case import Case, Limit, write_case
 from tapsect.diagnose.blame import Blame
-from tapsect.diagnose.exported import Export
 from tapsect.diagnose.sentences import Facts, sentence
 from tapsect.diagnose.subject import Subject
 from tapsect.diagnose.told import Told
@@ -19,6 +18,7 @@ from tapsect.environment import environment
 from tapsect.finding import Cost, Coverage, Divergence, Finding, Minimal, OutputReport
 from tapsect.folder import CASE, RESULT
 from tapsect.localize.taps import Suspect
+from tapsect.replay.regions import Judgement
 from tapsect.rounding.floors import PRECISIONS, u_name
 
 __all__ = ["Told", "compose"]
@@ -113,7 +113,9 @@ class _Composer:
     def _divergences(self) -> tuple[Divergence | None, tuple[Divergence, ...]]:
         told, blame = self.told, self.told.blame
         if told.export is not None and told.cause == "export_mismatch":
-            return self._exported(told.export), ()
+            return self._judged(told.export.judgement), ()
+        if told.kernel is not None:
+            return self._judged(told.kernel), ()
         if told.amplifier is not None and told.status != "agrees":
             return None, ()
         if blame is None or (blame.cause is None and not blame.suspects):
@@ -147,8 +149,7 @@ class _Composer:
             note=blame.how,
         ))  # fmt: skip
 
-    def _exported(self, export: Export) -> Divergence | None:
-        judgement = export.judgement
+    def _judged(self, judgement: Judgement | None) -> Divergence | None:
         if judgement is None:
             return None
         node = self.graph.nodes[self.graph.producer[judgement.tensor]]
@@ -179,7 +180,7 @@ class _Composer:
 
     def _culprits(self, first: Divergence | None) -> tuple[str, ...]:
         told = self.told
-        if told.cause == "export_mismatch":
+        if told.cause == "export_mismatch" or told.kernel is not None:
             return first.nodes if first else ()
         if told.blame is None or told.cause is None:
             return ()

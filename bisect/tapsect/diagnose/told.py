@@ -10,6 +10,7 @@ from tapsect.diagnose.exported import Export
 from tapsect.finding import Status, Step
 from tapsect.localize.explain import Amplifier
 from tapsect.localize.taps import Located, Suspect
+from tapsect.replay.regions import Judgement
 from tapsect.rounding.outputs import End
 
 __all__ = ["Told"]
@@ -34,6 +35,7 @@ class Told:
     amplified: tuple[End, float] | None = None
     export: Export | None = None
     explained: str = ""
+    kernel: Judgement | None = None
     trail: tuple[Step, ...] = ()
     seconds: float = 0.0
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from tapsect.diagnose.blame import Blame
 from tapsect.diagnose.ends import Truth
+from tapsect.diagnose.second_leg import shared_kernel
 from tapsect.diagnose.subject import Subject
 from tapsect.diagnose.told import Told
 from tapsect.localize.explain import (
@@ -89,6 +90,8 @@ def explain_unblamed(
         told.amplifier = amplifier(subject.reference, subject.samples[told.sample], bad.name)
         told.amplified = (bad, amplification(bad, subject.reference.roundoff(bad.name)))
         tell("explain", "ill_conditioned", "rounding alone moves this output far")
+    elif (kernel := shared_kernel(subject, told.sample, tell)) is not None:
+        told.cause, told.kernel = "reference_suspect", kernel
     elif len(told.failing_samples) < len(subject.samples):
         told.cause = "input_sensitive"
         tell("explain", "input_sensitive", "only some samples fail")
