@@ -22,7 +22,6 @@ from debugtaps import (
     EngineFailure,
     Graph,
     Host,
-    Node,
     Noise,
     Perturbed,
     Plan,
@@ -40,20 +39,14 @@ from debugtaps import (
     save,
     widen,
 )
-from tapsect.rounding.discrete import ROUNDERS, tied
+from tapsect.replay.noise import NoiseModel, own_roundoff
+from tapsect.rounding.discrete import tied
 from tapsect.rounding.outputs import Measured
-from tapsect.topology import CONTRACTIONS, Topology
+from tapsect.topology import Topology
 
 __all__ = ["Measured", "Reference", "numpy_dtype", "own_roundoff", "widen_array"]
 
 Array = npt.NDArray[Any]
-
-_OWN: dict[int, float] = {
-    TensorProto.DOUBLE: 2.0**-53,
-    TensorProto.FLOAT: 2.0**-24,
-    TensorProto.FLOAT16: 2.0**-11,
-    TensorProto.BFLOAT16: 2.0**-8,
-}
 
 
 def numpy_dtype(elem: int | None) -> np.dtype[Any] | None:
@@ -63,12 +56,7 @@ def numpy_dtype(elem: int | None) -> np.dtype[Any] | None:
     return np.dtype(helper.tensor_dtype_to_np_dtype(elem))
 
 
-def own_roundoff(elem: int | None) -> float:
-    """Returns the unit roundoff of a storage type; 0 for one that is not a float."""
-    return _OWN.get(elem or 0, 0.0)
-
-
-class Reference:
+class Reference(NoiseModel):
     """A reference in its worker, over one graph.
 
     Args:
@@ -87,9 +75,8 @@ class Reference:
         self, graph: Graph, host: Host, folder: Path, *, stated: float | None, seed: int = 0,
         largest: float | None = None,
     ) -> None:  # fmt: skip
-        self.graph, self.host, self.folder = graph, host, folder
-        self.stated, self.seed, self.largest = stated, seed, largest
-        self.topology = Topology(graph)
+        super().__init__(graph, stated=stated, seed=seed)
+        self.host, self.folder, self.largest = host, folder, largest
         self.without_double: set[str] = set()
         self._numbers = itertools.count()
         self._shapes: dict[tuple[tuple[str, tuple[int, ...]], ...], dict[str, tuple[int, ...]]] = {}
@@ -99,42 +86,6 @@ class Reference:
     def wide(self) -> Graph:
         """Returns the graph in which narrow floats are widened."""
         return widen(self.graph)
-
-    # -- what the noise is ---------------------------------------------------------------------
-
-    def roundoff(self, tensor: str, level: float = 0.0) -> float:
-        """Returns u of an edge: the coarsest of its own type's, the stated one and ``level``."""
-        return max(own_roundoff(self.graph.elem(tensor)), self.stated or 0.0, level)
-
-    @cached_property
-    def pool_of(self) -> Mapping[str, str]:
-        """Returns the noise pool of each noisy edge: by storage type and by who touches it.
-
-        Edges that a contraction reads or writes (``c``) and the rest (``r``) have pools of their
-        own, since engines lower the precision of contractions alone.
-        """
-        graph = self.graph
-        touched: set[str] = set()
-        for node in graph.nodes:
-            if node.op in CONTRACTIONS:
-                touched.update(node.reads, node.writes)
-        return {t: f"{graph.elem(t)}{'c' if t in touched else 'r'}" for t in self.topology.noisy}
-
-    @cached_property
-    def rounded(self) -> Mapping[str, Node]:
-        """Returns the float tensors that an operator rounds to steps, with that operator.
-
-        Only at the precision of fp32: a narrow tap rounds values onto ties that the kernel
-        never saw.
-        """
-        idle = self.graph.fixed | self.graph.shapelike
-        return {
-            n.reads[0]: n for n in self.graph.nodes
-            if n.op in ROUNDERS and not n.domain and n.reads
-            and self.graph.is_float(n.reads[0]) and n.reads[0] not in idle
-            and (n.op != "Cast" or not self.graph.is_float(n.writes[0]))
-            and self.roundoff(n.reads[0]) <= 2.0**-24
-        }  # fmt: skip
 
     def _held(self, build: Build, made: Perturbed, given: Mapping[str, Array]) -> dict[str, Array]:
         """Returns masks and values that keep tensors still where they stand exactly at a tie."""
@@ -156,32 +107,6 @@ class Reference:
             if mask is not None and mask.shape == x.shape:
                 fed[mask_name(tensor)], fed[f"value::{tensor}"] = mask, x
         return fed
-
-    def noise(
-        self, pools: Iterable[str], samples: int, *, level: float = 0.0,
-        contraction: float | None = None, factor: float = 1.0, coherent: bool = False,
-    ) -> list[dict[str, Noise]]:  # fmt: skip
-        """Returns the runs of a sweep.
-
-        Args:
-            pools: Names of the pools of a perturbed model.
-            samples: How many runs.
-            level: Least u of every edge.
-            contraction: Least u of edges that a contraction touches; ``level`` when None.
-            factor: Multiplies u.
-            coherent: Whether the first two runs shake all edges up, then all down.
-        """
-        runs = []
-        for number in range(samples):
-            mode = ("plus", "minus")[number] if coherent and number < 2 else "uniform"
-            run: dict[str, Noise] = {}
-            for place, pool in enumerate(sorted(pools)):
-                key = pool.split("::")[1]
-                least = level if contraction is None or key.endswith("r") else contraction
-                u = factor * max(own_roundoff(int(key[:-1])), self.stated or 0.0, least)
-                run[pool] = (mode, u, self.seed + 1000 * number + place)  # type: ignore[assignment]
-            runs.append(run)
-        return runs
 
     # -- shapes and types ----------------------------------------------------------------------
 
