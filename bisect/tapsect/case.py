@@ -11,7 +11,6 @@ import math
 import pprint
 import re
 import shutil
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -20,12 +19,12 @@ from typing import Any
 from debugtaps import (
     Array,
     EngineSpec,
-    OutputError,
     write_json_atomic,
     write_npz,
     write_text_atomic,
 )
 from tapsect.escape import code, md
+from tapsect.folder import write_folder
 
 __all__ = ["Case", "Limit", "write_case"]
 
@@ -94,19 +93,7 @@ def write_case(folder: Path, case: Case) -> Path:
     Raises:
         OutputError: The folder cannot be written.
     """
-    try:
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        draft = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
-    except OSError as error:
-        raise OutputError(f"{folder} cannot be written ({error.strerror or error}).") from None
-    try:
-        _fill(draft, case)
-        draft.chmod(0o755)
-        _swap(draft, folder)
-    except BaseException:
-        shutil.rmtree(draft, ignore_errors=True)
-        raise
-    return folder
+    return write_folder(folder, lambda draft: _fill(draft, case))
 
 
 def _fill(draft: Path, case: Case) -> None:
@@ -125,16 +112,6 @@ def _fill(draft: Path, case: Case) -> None:
     write_json_atomic(draft / "environment.json", dict(case.environment))
     for name, data in case.extra.items():
         (draft / name).write_bytes(data)
-
-
-def _swap(draft: Path, folder: Path) -> None:
-    if not folder.exists():
-        draft.replace(folder)
-        return
-    old = Path(tempfile.mkdtemp(prefix=f".{folder.name}.old.", dir=folder.parent))
-    folder.replace(old / folder.name)
-    draft.replace(folder)
-    shutil.rmtree(old, ignore_errors=True)
 
 
 def _write_model(path: Path, model: bytes | Path) -> None:

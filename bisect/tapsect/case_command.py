@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import pprint
-import shutil
-import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from debugtaps import Array, OutputError, write_json_atomic, write_npz, write_text_atomic
+from debugtaps import Array, write_json_atomic, write_npz, write_text_atomic
 from tapsect.escape import code, md
+from tapsect.folder import write_folder
 
 __all__ = ["CommandCase", "write_command_case"]
 
@@ -49,21 +48,7 @@ def write_command_case(folder: Path, case: CommandCase) -> Path:
     Raises:
         OutputError: The folder cannot be written.
     """
-    try:
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        draft = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
-    except OSError as error:
-        raise OutputError(f"{folder} cannot be written ({error.strerror or error}).") from None
-    try:
-        _fill(draft, case)
-        draft.chmod(0o755)
-        if folder.exists():
-            shutil.rmtree(folder)
-        draft.replace(folder)
-    except BaseException:
-        shutil.rmtree(draft, ignore_errors=True)
-        raise
-    return folder
+    return write_folder(folder, lambda draft: _fill(draft, case))
 
 
 def _fill(draft: Path, case: CommandCase) -> None:

@@ -10,7 +10,8 @@ import errno
 import fcntl
 import os
 import shutil
-from collections.abc import Iterator
+import tempfile
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -29,6 +30,7 @@ __all__ = [
     "clear_results",
     "make_folder",
     "room",
+    "write_folder",
 ]
 
 JOURNAL = "journal.jsonl"
@@ -184,3 +186,38 @@ def _same(handle: int, path: Path) -> bool:
         return os.path.samestat(os.fstat(handle), path.stat())
     except FileNotFoundError:
         return False
+
+
+def write_folder(folder: Path, fill: Callable[[Path], None]) -> Path:
+    """Returns ``folder`` after writing it whole or not at all; one that stood there is replaced.
+
+    Args:
+        folder: Where it shall stand.
+        fill: Writes its files into the draft that becomes it.
+
+    Raises:
+        OutputError: The folder cannot be written.
+    """
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        draft = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
+    except OSError as error:
+        raise OutputError(f"{folder} cannot be written ({error.strerror or error}).") from None
+    try:
+        fill(draft)
+        draft.chmod(0o755)
+        _swap(draft, folder)
+    except BaseException:
+        shutil.rmtree(draft, ignore_errors=True)
+        raise
+    return folder
+
+
+def _swap(draft: Path, folder: Path) -> None:
+    if not folder.exists():
+        draft.replace(folder)
+        return
+    old = Path(tempfile.mkdtemp(prefix=f".{folder.name}.old.", dir=folder.parent))
+    folder.replace(old / folder.name)
+    draft.replace(folder)
+    shutil.rmtree(old, ignore_errors=True)
