@@ -5,7 +5,7 @@ the result.  Both tools call the same command on each candidate; it notes each c
 more compare the engine with golden values: tapsect's built-in check, which needs no command, and
 the other tool with a check that builds and runs the same engine.
 
-    python benchmarks/reduce.py --polygraphy-python PATH
+    python -m benchmarks.reduce --polygraphy-python PATH
 
 Measured: calls of the check, wall seconds of the whole process, nodes left.  Results go to
 ``benchmarks/results/reduce.json`` and ``reduce.txt``.
@@ -31,8 +31,7 @@ import onnx
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.extend(str(ROOT / each) for each in ("taps", "bisect", "tests"))
 
-from bench import every_tensor  # noqa: E402
-
+from benchmarks.bench import every_tensor
 from debugtaps.store import read_npz, write_npz  # noqa: E402
 from support import zoo  # noqa: E402
 
