@@ -4,7 +4,7 @@ Generates transformers with one wrong node in the middle and measures each tool 
 process: engine builds, wall seconds, peak memory of the process tree, whether it named the node,
 and how many nodes its reduced model has left.
 
-    python benchmarks/bench.py --nodes 100 600 3000 --polygraphy-python PATH
+    python -m benchmarks --nodes 100 600 3000 --polygraphy-python PATH
 
 The other tool is skipped when no interpreter with it is given (option, or the environment
 variable ``TAPSECT_POLYGRAPHY_PYTHON``).  Results go to ``benchmarks/results/``.

@@ -31,7 +31,7 @@ import onnx
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.extend(str(ROOT / each) for each in ("taps", "bisect", "tests"))
 
-from benchmarks.bench import every_tensor
+from benchmarks.bench import every_tensor  # noqa: E402
 from debugtaps.store import read_npz, write_npz  # noqa: E402
 from support import zoo  # noqa: E402
 

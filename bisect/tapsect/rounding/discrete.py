@@ -115,8 +115,10 @@ def tied(node: Node, x: Array, scale: Array | None) -> Array | None:
         if scale is None or scale.size != 1:
             return None
         steps = x / scale.reshape(()).astype(x.dtype)
-        # Sums of quantized values stand on a grid: a tie there is one up to its own rounding.
-        near = 4 * 2.0**-24 * np.maximum(np.abs(steps), 1.0)
+        # Sums of quantized values stand on a grid.  A tie there is one up to the rounding of its
+        # terms, which may be as large as the largest sum.
+        largest = float(np.max(np.abs(steps), initial=1.0, where=np.isfinite(steps)))
+        near = 4 * 2.0**-24 * largest
         return np.asarray(np.abs(np.abs(steps - np.floor(steps)) - 0.5) <= near)
 
 
