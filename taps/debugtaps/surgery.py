@@ -11,7 +11,6 @@ import os
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 
-import onnx
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto, helper
 
 from debugtaps.graph import Graph, TensorType
@@ -175,12 +174,3 @@ def promote(graph: Graph, taps: Collection[str]) -> ModelProto:
     model.graph.ClearField("input")
     model.graph.input.extend(value_info(n, t) for n, t in graph.inputs.items())
     return model
-
-
-def checked(model: ModelProto) -> str | None:
-    """Returns why a candidate is not valid ONNX, or ``None``."""
-    try:
-        onnx.checker.check_model(model)
-    except Exception as error:
-        return str(error).splitlines()[0] if str(error) else type(error).__name__
-    return None

@@ -132,8 +132,9 @@ class Truth:
             return None
         limit = limit_for(coarsest)
         failing = {n: v for n, (end, v) in before.items() if end.failing}
+        rounded = self.subject.reference.narrowed(self.subject.samples[number], coarsest)
         for samples in (END_SAMPLES, MORE_SAMPLES):
-            ends = self._at(number, failing, classes, samples)
+            ends = self._at(number, failing, classes, samples, rounded)
             if not any(e.doubtful(limit.end) for e in ends):
                 break
         if any(e.failing for e in ends):
@@ -145,8 +146,9 @@ class Truth:
         )
 
     def _at(
-        self, number: int, values: Mapping[str, Array | None], classes: Classes, samples: int
-    ) -> list[End]:
+        self, number: int, values: Mapping[str, Array | None], classes: Classes, samples: int,
+        rounded: Mapping[str, Array],
+    ) -> list[End]:  # fmt: skip
         """Returns the outputs judged at the precision the engine was found to compute in."""
         subject = self.subject
         limit = limit_for(max(classes.contraction, classes.rest))
@@ -155,9 +157,6 @@ class Truth:
             level=classes.rest, contraction=classes.contraction,
         )  # fmt: skip
         base = self.measured(number).base
-        rounded = subject.reference.narrowed(
-            subject.samples[number], max(classes.contraction, classes.rest)
-        )
         measured = replace(
             measured, base=base, spread=_widest(measured.spread, measured.base, rounded)
         )

@@ -1,12 +1,14 @@
 """The decision flow of one command: from a model and an engine to a finding.
 
-build untapped ─▶ no output fails ─▶ agrees (why, if there is a difference)
-│ fails
-├─ without values ─▶ predicate search ──────────────┐
-└─ with values ─▶ taps, observer proof, replay,     ├─▶ confirm ─▶ reduce ─▶ case
-causal test ──────────────────────┘
-│ no operator to blame
-└─▶ precision, conditioning, inputs, flakiness, or inconclusive
+Each branch is one decision, and each decision one step of the trail::
+
+    build untapped ─▶ no output fails ─▶ agrees (why, if there is a difference)
+         │ fails
+         ├─ without values ─▶ predicate search ──────────────┐
+         └─ with values ─▶ taps, observer proof, replay,     ├─▶ confirm ─▶ reduce ─▶ case
+                           causal test ──────────────────────┘
+                               │ no operator to blame
+                               └─▶ precision, conditioning, inputs, flakiness, or inconclusive
 """
 
 from __future__ import annotations
