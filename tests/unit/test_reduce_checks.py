@@ -9,14 +9,8 @@ import pytest
 
 from debugtaps import UsageError
 from support.reducing_models import chain
-from tapsect.minimal.checks import (
-    Artifacts,
-    CommandCheck,
-    CommandLine,
-    Rule,
-    Seen,
-    run_command,
-)
+from tapsect.checks import Artifacts, CommandLine, Rule, Seen, judged, run_command
+from tapsect.minimal.checks import CommandCheck
 from tapsect.minimal.person import PersonCheck
 from tapsect.minimal.trial import Trial
 from tapsect.probe import Journal
@@ -72,12 +66,14 @@ def test_a_crash_is_told_by_its_signal(tmp_path: Path, trial: Trial) -> None:
     assert command(tmp_path, "kill -SEGV $$")(trial)[1] == Signature("crash", "SIGSEGV")
 
 
-def test_signatures_hold_the_message_without_what_varies(tmp_path: Path) -> None:
-    check = command(tmp_path, "")
-    one = check.judge(Seen(1, "ok\nRuntimeError: conv_7 failed at 0x7f: 0.31 > 1e-5\n", 0.1))
-    two = check.judge(Seen(1, "RuntimeError: conv_7 failed at 0x1c: 7 > 1e-5", 0.1))
-    other = check.judge(Seen(1, "KeyError: 'conv_7'", 0.1))
-    quiet = check.judge(Seen(1, "", 0.1))
+def test_signatures_hold_the_message_without_what_varies() -> None:
+    names = frozenset({"conv_7"})
+    one = judged(
+        Seen(1, "ok\nRuntimeError: conv_7 failed at 0x7f: 0.31 > 1e-5\n", 0.1), Rule(), names
+    )
+    two = judged(Seen(1, "RuntimeError: conv_7 failed at 0x1c: 7 > 1e-5", 0.1), Rule(), names)
+    other = judged(Seen(1, "KeyError: 'conv_7'", 0.1), Rule(), names)
+    quiet = judged(Seen(1, "", 0.1), Rule(), names)
     assert one == two
     assert "_ failed" in one[1].detail  # type: ignore[union-attr]
     assert not one[1].matches(other[1])  # type: ignore[union-attr, arg-type]

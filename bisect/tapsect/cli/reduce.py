@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from tapsect.cli import checking as c
 from tapsect.cli import options as o
 from tapsect.cli.output import say
 from tapsect.cli.progress import watching
@@ -64,37 +65,8 @@ Passes = Annotated[
         help="Only these passes, or the groups nodes and model; 'list' prints them.",
     ),
 ]
-FailRegex = Annotated[
-    list[str] | None,
-    typer.Option(
-        metavar="REGEX",
-        help="The check fails when its output holds this, whatever its exit status. Repeatable.",
-    ),
-]
-FailCode = Annotated[
-    list[int] | None,
-    typer.Option(metavar="N...", help="Exit statuses that count as failing; others do not."),
-]
-IgnoreFailCode = Annotated[
-    list[int] | None,
-    typer.Option(metavar="N...", help="Exit statuses that do not count as failing."),
-]
-CheckTimeout = Annotated[
-    float | None,
-    typer.Option(
-        metavar="SECONDS", min=0.1,
-        help="Longest check; five times the longest so far, at least 10, when not given.",
-    ),
-]  # fmt: skip
 IterArtifact = Annotated[
     Path, typer.Option(metavar="FILE", help="Where each candidate stands while it is checked.")
-]
-ArtifactFiles = Annotated[
-    list[Path] | None,
-    typer.Option("--artifacts", metavar="FILE...", help="Files of the check to sort."),
-]
-ArtifactsDir = Annotated[
-    Path, typer.Option(metavar="DIR", help="Where good/ and bad/ are made for --artifacts.")
 ]
 Golden = Annotated[
     str,
@@ -124,14 +96,6 @@ MinGood = Annotated[
     Path | None,
     typer.Option(metavar="FILE", help="Write the nearest model that passes here, too."),
 ]
-CheckCommand = Annotated[
-    str | None,
-    typer.Option(
-        "--check", metavar="CMD ARGS...",
-        help="The last option: all that follows is the command, run without a shell. {model} and "
-        "{inputs} are replaced. Exit 0 is good, 125 skips, others are bad.",
-    ),
-]  # fmt: skip
 
 
 def add_to(app: typer.Typer) -> None:
@@ -161,19 +125,19 @@ def reduce(
     jobs: Jobs = 1,
     min_good: MinGood = None,
     iter_artifact: IterArtifact = Path("tapsect_candidate.onnx"),
-    artifacts: ArtifactFiles = None,
-    artifacts_dir: ArtifactsDir = Path("tapsect_artifacts"),
-    fail_regex: FailRegex = None,
-    fail_code: FailCode = None,
-    ignore_fail_code: IgnoreFailCode = None,
-    check_timeout: CheckTimeout = None,
+    artifacts: c.ArtifactFiles = None,
+    artifacts_dir: c.ArtifactsDir = Path("tapsect_artifacts"),
+    fail_regex: c.FailRegex = None,
+    fail_code: c.FailCode = None,
+    ignore_fail_code: c.IgnoreFailCode = None,
+    check_timeout: c.CheckTimeout = None,
     timeout: o.Timeout = 600.0,
     budget: o.Budget = 120.0,
     out: o.Out = None,
     seed: o.Seed = 0,
     quiet: o.Quiet = False,
     as_json: o.Json = False,
-    check: CheckCommand = None,
+    check: c.CheckCommand = None,
 ) -> int:
     """Reduces a failing model to the smallest one that fails the same way.
 
@@ -208,14 +172,16 @@ def reduce(
         precision=precision, tolerance=Tolerance.parse(atol=atol or (), rtol=rtol or ()),
         timeout=timeout, budget=budget, out=folder, seed=seed, command=("tapsect", *sys.argv[1:]),
     )  # fmt: skip
-    line = _line(check, fail_regex, fail_code, ignore_fail_code, check_timeout, iter_artifact)
+    line = c.command_line(
+        check, fail_regex, fail_code, ignore_fail_code, check_timeout, iter_artifact
+    )
     builtin = engine is not None or engine_option or engine_python is not None
     plan = Plan(
-        options, output, line, None if line is not None or builtin else _ask,
-        _one_of("--mode", mode, ("bisect", "linear", "full")), _names(passes),
-        _one_of("--golden", golden, ("once", "each")), no_reduce_inputs, no_reduce_outputs,
+        options, output, line, None if line is not None or builtin else c.ask_person,
+        c.one_of("--mode", mode, ("bisect", "linear", "full")), _names(passes),
+        c.one_of("--golden", golden, ("once", "each")), no_reduce_inputs, no_reduce_outputs,
         parse_memory(fold_size_threshold), _confirm(confirm), jobs, min_good,
-        _artifacts(artifacts, artifacts_dir),
+        c.sorted_artifacts(artifacts, artifacts_dir),
     )  # fmt: skip
     return _run(plan, minimize, quiet=quiet or plan.ask is not None, as_json=as_json)
 
@@ -239,55 +205,6 @@ def _run(plan: Plan, minimize: Any, *, quiet: bool, as_json: bool) -> int:
     return 0
 
 
-def _ask(text: str) -> str:
-    from debugtaps import UsageError
-
-    sys.stdout.write(text)
-    sys.stdout.flush()
-    answer = sys.stdin.readline()
-    if not answer:
-        raise UsageError(
-            "nobody answers: give --check CMD for a command, --engine SPEC for an engine, or"
-            " answer good, bad or skip"
-        )
-    return answer
-
-
-def _line(
-    check: str | None, regexes: list[str] | None, codes: list[int] | None,
-    ignored: list[int] | None, timeout: float | None, artifact: Path,
-) -> Any:  # fmt: skip
-    import re
-
-    from debugtaps import UsageError
-    from tapsect.minimal import CommandLine, Rule
-
-    for regex in regexes or ():
-        try:
-            re.compile(regex)
-        except re.error as error:
-            raise UsageError(f"--fail-regex {regex!r} is no regular expression: {error}") from None
-    if codes and ignored:
-        raise UsageError("--fail-code and --ignore-fail-code exclude each other; give one.")
-    if check is None:
-        if regexes or codes or ignored:
-            raise UsageError("--fail-regex and --fail-code judge a command; add --check CMD.")
-        return None
-    words = tuple(json.loads(check)) if check.startswith("[") else tuple(check.split())
-    if not words:
-        raise UsageError("--check needs a command: all that follows it is the command.")
-    rule = Rule(tuple(regexes or ()), tuple(codes or ()), tuple(ignored or ()))
-    return CommandLine(words, rule, timeout, artifact)
-
-
-def _one_of(flag: str, value: str, words: tuple[str, ...]) -> Any:
-    from debugtaps import UsageError
-
-    if value not in words:
-        raise UsageError(f"{flag} is {value!r}; it is one of {', '.join(words)}.")
-    return value
-
-
 def _names(passes: list[str] | None) -> tuple[str, ...]:
     return tuple(name for each in passes or () for name in each.split(",") if name)
 
@@ -302,9 +219,3 @@ def _confirm(text: str | None) -> Any:
     if not (slash and need.isdigit() and of.isdigit() and 1 <= int(need) <= int(of)):
         raise UsageError(f"--confirm {text!r} is not of the form K/N, as 2/3.")
     return Confirm(int(need), int(of))
-
-
-def _artifacts(files: list[Path] | None, folder: Path) -> Any:
-    from tapsect.minimal.checks import Artifacts
-
-    return Artifacts(files, folder) if files else None

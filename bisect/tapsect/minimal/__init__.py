@@ -4,7 +4,7 @@
 module    what it answers
 ========  ====================================================================================
 trial     what a check is given: a model that can be run, and its samples
-checks    a command says whether a trial fails
+checks    a command says whether a trial fails; what a command is stands in `tapsect.checks`
 person    a person says it
 builtin   the engine against the reference says it
 ahead     several checks at a time, with the result of one at a time
@@ -21,7 +21,7 @@ written   what stands on the disk at the end
 
 from __future__ import annotations
 
-from tapsect.minimal.checks import CommandLine, Rule
+from tapsect.checks import CommandLine, Rule
 from tapsect.minimal.flow import Minimized, minimize
 from tapsect.minimal.plan import Plan, passes_table
 

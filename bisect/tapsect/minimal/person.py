@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 from debugtaps import OutputError, write_npz
+from tapsect.checks import Ask, ask_verdict
 from tapsect.minimal.trial import Trial
 from tapsect.probe import Journal
 from tapsect.reduce import Answer
@@ -23,7 +23,7 @@ class PersonCheck:
         journal: Answers of an earlier run; new ones are written down there.
     """
 
-    def __init__(self, ask: Callable[[str], str], artifact: Path, journal: Journal) -> None:
+    def __init__(self, ask: Ask, artifact: Path, journal: Journal) -> None:
         self.ask, self.artifact, self.journal = ask, artifact, journal
         self.coming: list[str] = []
         self.asked = 0
@@ -52,9 +52,4 @@ class PersonCheck:
         text = f"\n{self.asked}. {trial.label}\n   {self.artifact}"
         if self.coming:
             text += f"\n   if it is good, next: {self.coming[0]}"
-        while True:
-            word = self.ask(f"{text}\n   good, bad or skip? ").strip().lower()
-            for full in ("good", "bad", "skip"):
-                if word and full.startswith(word):
-                    return full
-            text = "   one of: good (g), bad (b), skip (s); Ctrl-C keeps the best so far"
+        return ask_verdict(self.ask, text)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
 from debugtaps import UsageError
+from tapsect.checks import Artifacts, Ask, CommandLine
 from tapsect.diagnose.given import Options
-from tapsect.minimal.checks import Artifacts, CommandLine
 from tapsect.reduce import BY_BISECTION, BY_STEPS, TABLE, Confirm, Pass
 from tapsect.simplify import DEFAULT_THRESHOLD, ON_REQUEST, table
 
@@ -45,7 +45,7 @@ class Plan:
     options: Options
     output: Path = Path("reduced.onnx")
     line: CommandLine | None = None
-    ask: Callable[[str], str] | None = None
+    ask: Ask | None = None
     mode: Mode = "full"
     passes: tuple[str, ...] = ()
     golden: Literal["once", "each"] = "once"
