@@ -238,6 +238,40 @@ def test_the_built_in_check_names_the_node_and_writes_a_case(tmp_path: Path) -> 
     assert result["failure"] == "accuracy"
 
 
+def test_a_smaller_wrong_answer_on_the_way_is_another_failure(tmp_path: Path) -> None:
+    """An error of a thousandth stands before the one of a half, and fails by itself, too."""
+    path = saved(chain(["MatMul"] * 8), tmp_path, {"x": np.ones((1, 4), np.float32)})
+    options = {
+        "inputs": (str(tmp_path / "inputs.npz"),), **NO_BUDGET,
+        **planted(
+            {"kind": "value", "nodes": ["@n2@"], "error": 1e-3},
+            {"kind": "value", "nodes": ["@n5@"], "error": 0.5},
+        ),
+    }  # fmt: skip
+    done = reduce_by(path, None, tmp_path / "out", options=options)
+    assert names_left(tmp_path / "out") == ["@n5@"]
+    assert done.finding is not None
+    assert any("error about 1e-3 (" in note and "@n2@" in note for note in done.finding.notes)
+    assert done.finding.signature["magnitude"] == 0
+
+
+def test_an_error_that_the_whole_dilutes_is_the_same_failure(tmp_path: Path) -> None:
+    """Five hundredths of a small branch are 1e-6 of the sum; alone they are what they are."""
+    model = chain(["Relu", "MatMul", "Relu"])
+    graph = model.graph
+    graph.node.add(op_type="Add", input=["t2", "big"], output=["sum"], name="@sum@")
+    graph.initializer.append(onnx.numpy_helper.from_array(np.full(4, 3e4, np.float32), "big"))
+    graph.output[0].name = "sum"
+    path = saved(model, tmp_path, {"x": np.ones((1, 4), np.float32)})
+    fault = {"kind": "value", "nodes": ["@n1@"], "error": 0.05}
+    options = {"inputs": (str(tmp_path / "inputs.npz"),), **NO_BUDGET, **planted(fault)}
+    done = reduce_by(path, None, tmp_path / "out", options=options)
+    assert done.exit_code == 0, done.message
+    assert names_left(tmp_path / "out") == ["@n1@"]
+    assert done.finding is not None
+    assert done.finding.signature["magnitude"] <= -5
+
+
 def test_a_correct_engine_is_not_reduced(tmp_path: Path) -> None:
     path, inputs = zoo.chain_cnn(8).save(tmp_path)
     done = reduce_by(path, None, tmp_path / "out", options={"inputs": (str(inputs),)})

@@ -14,7 +14,7 @@ from tapsect.minimal.checks import CommandCheck
 from tapsect.minimal.person import PersonCheck
 from tapsect.minimal.trial import Trial
 from tapsect.probe import Journal
-from tapsect.verdict import Signature, Verdict
+from tapsect.verdict import NOTHING, Signature, Verdict
 
 
 @pytest.fixture
@@ -78,6 +78,33 @@ def test_signatures_hold_the_message_without_what_varies() -> None:
     assert "_ failed" in one[1].detail  # type: ignore[union-attr]
     assert not one[1].matches(other[1])  # type: ignore[union-attr, arg-type]
     assert not one[1].matches(quiet[1])  # type: ignore[union-attr, arg-type]
+
+
+def test_an_error_is_told_by_the_one_operator_that_it_names() -> None:
+    ops = {"conv_7": "Conv", "/a/MatMul": "MatMul", "": "Relu"}
+    for message, op in (
+        ("Error: no kernel for Conv(11) node with name 'conv_7'", "Conv"),
+        ("Error at '/a/MatMul': bad", "MatMul"),
+        ("Error (op_type:Conv, node name: x)", "Conv"),
+        ("Error in ForeignNode[conv_7.../a/MatMul]", ""),
+        ("Error in conv_7 and /a/MatMul", ""),
+        ("Error: Convolution is not there", ""),
+    ):
+        seen = judged(Seen(1, message, 0.1), Rule(), ops, ops)[1]
+        assert seen is not None
+        assert seen.op == op, message
+    crash = Signature("run_error", op="Conv")
+    assert crash.matches(Signature("run_error"))
+    assert not crash.matches(Signature("run_error", op="Relu"))
+
+
+def test_wrong_answers_match_within_two_decades() -> None:
+    half = Signature("accuracy", magnitude=0)
+    assert half.matches(Signature("accuracy", magnitude=-2))
+    assert half.matches(Signature("accuracy"))
+    assert not half.matches(Signature("accuracy", magnitude=-3))
+    assert "1e-3" in Signature("accuracy", magnitude=-3).words
+    assert "does not show" in Signature("accuracy", magnitude=NOTHING).words
 
 
 def test_a_command_that_cannot_start_is_wrong_usage() -> None:

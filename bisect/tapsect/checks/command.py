@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from debugtaps import UsageError
-from tapsect.verdict import Signature, Verdict
+from tapsect.verdict import Signature, Verdict, operator_named
 
 __all__ = ["SKIP", "CommandLine", "Rule", "Seen", "judged", "run_command"]
 
@@ -106,13 +106,16 @@ class Seen:
     seconds: float
 
 
-def judged(seen: Seen, rule: Rule, names: Collection[str] = ()) -> tuple[Verdict, Signature | None]:
+def judged(
+    seen: Seen, rule: Rule, names: Collection[str] = (), ops: Mapping[str, str] | None = None
+) -> tuple[Verdict, Signature | None]:
     """Returns what one run of a command says, and how it failed.
 
     Args:
         seen: The run.
         rule: When a command counts as failing.
         names: Words that vary between runs, and are no part of a signature.
+        ops: The types of the model's nodes, by name, where an error may name one of them.
     """
     if seen.code is None:
         return Verdict.DIVERGES, Signature("timeout")
@@ -123,15 +126,22 @@ def judged(seen: Seen, rule: Rule, names: Collection[str] = ()) -> tuple[Verdict
     why = rule.fails(seen.code, seen.text)
     if why is None:
         return Verdict.AGREES, None
-    return Verdict.DIVERGES, Signature(why, "" if rule.regexes else _detail(seen.text, names))
+    if rule.regexes:
+        return Verdict.DIVERGES, Signature(why)
+    line = _error_line(seen.text)
+    detail = _normalised(line, names) if line else "without an error message"
+    return Verdict.DIVERGES, Signature(why, detail, operator_named(line, ops or {}))
 
 
-def _detail(text: str, names: Collection[str]) -> str:
-    """Returns the last line that looks like an error, without what varies."""
+def _error_line(text: str) -> str:
+    """Returns the last line that looks like an error."""
     lines = [line.strip() for line in text.splitlines() if _ERROR.search(line)]
-    if not lines:
-        return "without an error message"
-    words = _NOISE.sub("_", lines[-1]).split()
+    return lines[-1] if lines else ""
+
+
+def _normalised(line: str, names: Collection[str]) -> str:
+    """Returns a message without what varies."""
+    words = _NOISE.sub("_", line).split()
     kept = ["_" if word.strip(".,:;()[]") in names else word for word in words]
     return " ".join(kept)[:200]
 

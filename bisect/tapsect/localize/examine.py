@@ -30,7 +30,7 @@ from tapsect.rounding.discrete import unexplained
 from tapsect.rounding.floors import limit_for
 from tapsect.rounding.outputs import End, Measured, judge_output
 from tapsect.topology import CONTRACTIONS
-from tapsect.verdict import Signature, Verdict
+from tapsect.verdict import Signature, Verdict, operator_named
 
 __all__ = ["Examined", "Examiner", "Recorded", "Source", "signature_of"]
 
@@ -158,7 +158,8 @@ class Examiner:
         failure = outcome.failure
         if failure is None:
             return Examined(Verdict.AGREES, None, model=path, feeds=feeds)
-        signature = signature_of(failure)
+        ops = {node.name: node.op for node in self.reference.graph.nodes}
+        signature = signature_of(failure, ops)
         verdict = Verdict.DIVERGES if self.kind in ERRORS else Verdict.INVALID
         return Examined(verdict, signature, float("inf"), (), path, feeds, failure=failure)
 
@@ -283,9 +284,15 @@ ERRORS = frozenset({"build_error", "run_error", "crash", "timeout", "out_of_memo
 _NOISE = re.compile(r"0x[0-9a-fA-F]+|'[^']*'|\"[^\"]*\"|/\S+|\S+\.onnx|\d+")
 
 
-def signature_of(failure: EngineFailure) -> Signature:
-    """Returns the signature of an error: its kind and its message without names and numbers."""
+def signature_of(failure: EngineFailure, ops: Mapping[str, str]) -> Signature:
+    """Returns the signature of an error: kind, message without names and numbers, operator.
+
+    Args:
+        failure: The error.
+        ops: The types of the model's nodes, by name.
+    """
     first = next((s for s in failure.message.splitlines() if s.strip()), "")
     if failure.kind == "timeout":
         first = ""
-    return Signature(failure.kind, " ".join(_NOISE.sub("_", first).split())[:200])
+    detail = " ".join(_NOISE.sub("_", first).split())[:200]
+    return Signature(failure.kind, detail, operator_named(first, ops))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from debugtaps import Host
@@ -16,6 +16,7 @@ from tapsect.localize.examine import ERRORS, Examined, Examiner, Recorded
 from tapsect.minimal.checks import together
 from tapsect.minimal.glance import glance
 from tapsect.minimal.ground import Ground
+from tapsect.minimal.magnitude import effect, magnitude
 from tapsect.probe import Prober
 from tapsect.reduce import Answer
 from tapsect.replay.reference import Reference
@@ -53,6 +54,7 @@ class Builtin:
         self.kind = "accuracy"
         self.bar: float | None = None
         self._failing: int | None = None
+        self._size: int | None = None
         self._settled: dict[tuple[Candidate, int], Examined] = {}
         self.wanted: Signature | None = None
         self._lock = threading.Lock()
@@ -79,7 +81,7 @@ class Builtin:
                 self.kind = examined.signature.kind
             else:
                 continue
-            self._failing = number
+            self._failing, self._size = number, magnitude(examined)
             if examined.failure is None:  # what was looked for changes no more what was seen
                 self._settled[(start, number)] = examined
             if self.kind not in ERRORS and self.subject.options.tolerance is None:
@@ -108,15 +110,34 @@ class Builtin:
             if examined is None:
                 examiner = self._of(lane).examiners[number]
                 examined = examiner.examine(candidate, "reference", fresh=fresh)
-            answers.append((examined.verdict, examined.signature))
-            if examined.verdict is Verdict.DIVERGES and self._is_wanted(examined.signature):
+            signature = self._sized(candidate, number, examined, lane)
+            answers.append((examined.verdict, signature))
+            if examined.verdict is Verdict.DIVERGES and self._is_wanted(signature):
                 return answers[-1]
         return together(answers)
+
+    def _sized(
+        self, candidate: Candidate, number: int, examined: Examined, lane: int
+    ) -> Signature | None:
+        """Returns the signature with the size that the error has at the outputs of the whole.
+
+        That costs a run of the reference, and is asked only where the part's own size is another.
+        """
+        own = magnitude(examined)
+        if examined.signature is None or own is None:
+            return examined.signature
+        if self._size is not None and abs(own - self._size) > 1:
+            feeds = self.ground.samples[number]
+            own = effect(self._of(lane).reference, feeds, candidate, examined)
+        return replace(examined.signature, magnitude=own)
 
     def model(self, specimen: Specimen, *, fresh: int = 0, lane: int = 0) -> Answer:
         """Returns what the engine does with a whole small model."""
         examined = self.examined(specimen, fresh=fresh, lane=lane)
-        return examined.verdict, examined.signature
+        signature = examined.signature
+        if signature is not None:
+            signature = replace(signature, magnitude=magnitude(examined))
+        return examined.verdict, signature
 
     def examined(self, specimen: Specimen, *, fresh: int = 0, lane: int = 0) -> Examined:
         """Returns all that one look at a model showed."""

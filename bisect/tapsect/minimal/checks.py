@@ -6,7 +6,7 @@ that the judge skips (exit status 125, "skip") is ``INVALID``: neither good nor 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +29,7 @@ class CommandCheck:
         journal: Answers of an earlier run; new ones are written down there.
         names: Names in the model: they vary between candidates and are no part of a signature.
         artifacts: Files to sort, if any.
+        ops: The types of the model's nodes, by name.
 
     Attributes:
         longest: Seconds of the longest run that ended by itself.
@@ -40,10 +41,10 @@ class CommandCheck:
 
     def __init__(
         self, line: CommandLine, work: Path, journal: Journal, names: frozenset[str],
-        artifacts: Artifacts | None = None,
+        artifacts: Artifacts | None = None, ops: Mapping[str, str] | None = None,
     ) -> None:  # fmt: skip
         self.line, self.work, self.journal, self.names = line, work, journal, names
-        self.artifacts = artifacts
+        self.artifacts, self.ops = artifacts, ops
         self.longest = 0.0
         self.last = Seen(None, "", 0.0)
         self.single = True
@@ -73,7 +74,7 @@ class CommandCheck:
         return self.wanted is None or signature is None or self.wanted.matches(signature)
 
     def _record(self, key: str, sample: int, verdict: Verdict, signature: Signature | None) -> None:
-        told = [signature.kind, signature.detail] if signature else None
+        told = [signature.kind, signature.detail, signature.op] if signature else None
         entry: dict[str, Any] = {
             "entry": "probe", "key": key, "purpose": "check", "sample": sample,
             "verdict": verdict.value, "signature": told, "seconds": round(self.last.seconds, 4),
@@ -94,7 +95,7 @@ class CommandCheck:
         if seen.code is not None:
             self.longest = max(self.longest, seen.seconds)
         self.last = seen
-        verdict, signature = judged(seen, self.line.rule, self.names)
+        verdict, signature = judged(seen, self.line.rule, self.names, self.ops)
         if self.artifacts is not None:
             self.artifacts.sort(verdict, [model])
         return verdict, signature

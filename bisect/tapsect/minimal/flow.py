@@ -95,7 +95,10 @@ def _judge(plan: Plan, ground: Ground) -> Judge:
         artifact = Path("tapsect_candidate.onnx")
         return ByTrial(PersonCheck(plan.ask, artifact, ground.journal), ground, fed=True)
     names = {t for n in ground.graph.nodes for t in (n.name, *n.reads, *n.writes)}
-    check = CommandCheck(plan.line, ground.work, ground.journal, frozenset(names), plan.artifacts)
+    ops = {node.name: node.op for node in ground.graph.nodes}
+    check = CommandCheck(
+        plan.line, ground.work, ground.journal, frozenset(names), plan.artifacts, ops
+    )
     return ByTrial(check, ground, fed=plan.line.fed)
 
 

@@ -69,7 +69,7 @@ def other_notes(others: Sequence[OtherFailure[Candidate]], graph: Graph) -> list
     notes = []
     for other in others:
         signature = other.signature
-        what = f"{signature.kind} {signature.detail}".strip() if signature else "another failure"
+        what = signature.words if signature else "another failure"
         nodes = sorted(other.candidate.nodes)
         where = ", ".join(f"'{graph.nodes[i].name}'" for i in nodes[:3])
         notes.append(f"another failure was met and not followed: {what} ({len(nodes)} nodes: "

@@ -188,6 +188,8 @@ def _finding(
         signature={
             "kind": signature.kind if signature else "", "ops": list(end.ops),
             "detail": signature.detail if signature else "",
+            "operator": signature.op if signature else "",
+            "magnitude": signature.magnitude if signature else None,
             "engine": options.engine if builtin else "check",
         },
         minimal=Minimal(
