@@ -39,13 +39,14 @@ _EPOCH = (1980, 1, 1, 0, 0, 0)
 _BITS: dict[int, np.dtype[Any]] = {n: np.dtype(f"<u{n}") for n in (1, 2, 4, 8)}
 
 
-def write_atomic(path: Path, write: Callable[[IO[bytes]], None]) -> None:
+def write_atomic(path: str | Path, write: Callable[[IO[bytes]], None]) -> None:
     """Writes a file that appears whole or not at all.
 
     Args:
         path: Where it shall stand; what stood there is replaced.
         write: Called with the open file.
     """
+    path = Path(path)
     handle, name = tempfile.mkstemp(prefix=f".{path.name[:40]}.", dir=path.parent)
     temporary = Path(name)
     try:
@@ -60,12 +61,12 @@ def write_atomic(path: Path, write: Callable[[IO[bytes]], None]) -> None:
         raise
 
 
-def write_text_atomic(path: Path, text: str) -> None:
+def write_text_atomic(path: str | Path, text: str) -> None:
     """Writes UTF-8 text, whole or not at all; lone surrogates become ``?``."""
     write_atomic(path, lambda file: _write_bytes(file, text.encode("utf-8", "replace")))
 
 
-def write_json_atomic(path: Path, value: Any) -> None:
+def write_json_atomic(path: str | Path, value: Any) -> None:
     """Writes JSON without NaN or infinity, whole or not at all.
 
     Raises:
@@ -76,7 +77,7 @@ def write_json_atomic(path: Path, value: Any) -> None:
 
 
 def write_npz(
-    path: Path, tensors: Mapping[str, Array], *, meta: Mapping[str, Any] | None = None
+    path: str | Path, tensors: Mapping[str, Array], *, meta: Mapping[str, Any] | None = None
 ) -> None:
     """Writes named tensors into one ``.npz``, whole or not at all.
 
@@ -97,7 +98,7 @@ def write_npz(
     write_atomic(path, lambda file: _write_zip(file, stored, note))
 
 
-def read_npz(path: Path) -> dict[str, Array]:
+def read_npz(path: str | Path) -> dict[str, Array]:
     """Returns the tensors of an ``.npz`` by name.
 
     Nothing is unpickled.
@@ -120,7 +121,7 @@ def read_npz(path: Path) -> dict[str, Array]:
         return found
 
 
-def read_meta(path: Path) -> dict[str, Any]:
+def read_meta(path: str | Path) -> dict[str, Any]:
     """Returns the JSON data that `write_npz` was given, or an empty dictionary."""
     with _open(path) as archive:
         meta = _note(path, archive).get("meta", {})
@@ -221,7 +222,7 @@ def _write_zip(
             archive.writestr(zipfile.ZipInfo(EXTRA, _EPOCH), json.dumps(note, sort_keys=True))
 
 
-def _open(path: Path) -> zipfile.ZipFile:
+def _open(path: str | Path) -> zipfile.ZipFile:
     try:
         return zipfile.ZipFile(path)
     except FileNotFoundError:
@@ -236,7 +237,7 @@ def _open(path: Path) -> zipfile.ZipFile:
         raise InputError(f"{path} cannot be read: {error.strerror or error}.") from None
 
 
-def _note(path: Path, archive: zipfile.ZipFile) -> dict[str, Any]:
+def _note(path: str | Path, archive: zipfile.ZipFile) -> dict[str, Any]:
     if EXTRA not in archive.namelist():
         return {}
     try:
@@ -246,7 +247,7 @@ def _note(path: Path, archive: zipfile.ZipFile) -> dict[str, Any]:
     return note if isinstance(note, dict) else {}
 
 
-def _read_entry(path: Path, archive: zipfile.ZipFile, entry: str, name: str) -> Array:
+def _read_entry(path: str | Path, archive: zipfile.ZipFile, entry: str, name: str) -> Array:
     try:
         with archive.open(entry) as file:
             array: Array = np.lib.format.read_array(file, allow_pickle=False)

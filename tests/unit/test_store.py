@@ -76,6 +76,13 @@ def test_order_and_transposed_arrays_survive(tmp_path: Path) -> None:
     assert (read_npz(tmp_path / "t.npz")["x"] == array).all()
 
 
+def test_a_path_may_be_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_npz("values.npz", {"x": np.arange(3)}, meta={"of": 1})
+    assert read_npz("values.npz")["x"].tolist() == [0, 1, 2]
+    assert read_meta("values.npz") == {"of": 1}
+
+
 def test_equal_content_gives_equal_bytes(tmp_path: Path) -> None:
     for name in ("a.npz", "b.npz"):
         write_npz(tmp_path / name, {"x": np.arange(3)}, meta={"k": 1})
