@@ -71,7 +71,7 @@ class Build:
 
     Attributes:
         taps: The taps that were asked for.
-        has: Which of ``save``, ``fusions`` and ``precisions`` the session offers.
+        has: Which of ``save``, ``fusions``, ``precisions`` and ``tactics`` the session offers.
         notes: What was left out of answers, and why.
     """
 
@@ -187,6 +187,11 @@ class Build:
         """Returns type names by tensor or node; empty when the engine does not say."""
         value = self._ask("ask", member="precisions").header["value"] or {}
         return {str(name): str(kind) for name, kind in value.items()}
+
+    def tactics(self) -> dict[str, str]:
+        """Returns what the builder chose, by key; empty when the engine does not say."""
+        value = self._ask("ask", member="tactics").header["value"] or {}
+        return {str(key): str(choice) for key, choice in value.items()}
 
     def save(self, folder: Path) -> None:
         """Lets the session write its engine, plan, cache and log to ``folder``."""

@@ -21,6 +21,7 @@ engine ``load(folder)``   a session from what ``save`` wrote
 session ``save(folder)``  engine, plan, cache, tactics, log
 session ``fusions()``     sets of ONNX node names that run as one kernel
 session ``precisions()``  mapping of tensor or node name to a type name
+session ``tactics()``     mapping of a key (a layer, a node) to what the builder chose for it
 ========================  =====================================================================
 
 A deterministic engine answers equal feeds with equal bits.  One that does not is fine too: the

@@ -8,12 +8,10 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
-import itertools
+import json
 import os
-import signal
 import sys
 import tempfile
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -27,6 +25,15 @@ if importlib.util.find_spec("debugtaps") is None:
 from debugtaps.engines import registry, worker
 from debugtaps.engines.planted_faults import Counters, Fault, fault_keys, parse, struck
 from debugtaps.engines.planted_rewrite import Rewriter, node_key
+from debugtaps.engines.planted_session import (
+    KEPT,
+    Built,
+    PlantedSession,
+    choices,
+    event_fires,
+    strike,
+)
+from debugtaps.engines.planted_tactics import Chooser
 
 __all__ = ["Planted"]
 
@@ -65,7 +72,8 @@ class Planted:
     them), ``output`` (which output of the last node), ``when`` (``{"above": v}``: only when the
     node's first input has a value above; ``{"input": name, "above": v}``: that tensor) and
     ``unless`` (options of the inner engine that cure it: ``{"graph_optimization_level":
-    ["basic", "disable"]}``).  A value fault without numbers has ``scale`` 1.05.  The ``limit``
+    ["basic", "disable"]}``), ``tactic`` (``{"Conv_7": "winograd"}``: only in builds that chose
+    so, see ``variants``).  A value fault without numbers has ``scale`` 1.05.  The ``limit``
     of an event: only with more than so many taps.  A flaky fault without ``of`` is a value
     fault with its own keys.  ``phase`` is "build" (the default) or "run".
 
@@ -75,6 +83,10 @@ class Planted:
         faults: The faults, one mapping each.
         state: A folder for the counters of flaky faults, so that they outlive a crash.
         strict: Raise when a model lacks a node that a fault names.
+        variants: Names among which each build draws anew, by node; a fault with ``tactic`` strikes
+            only in builds that drew it.
+        seed: The seed of that draw; of a fault in the short form, too.
+        tactics: Choices that are forced, by node.
         **options: ``kind=..., nodes=...`` declare one fault in the short form; what its kind
             does not take goes to the inner engine.
     """
@@ -86,18 +98,23 @@ class Planted:
         faults: Sequence[Mapping[str, Any]] = (),
         state: str | None = None,
         strict: bool = False,  # noqa: FBT001, FBT002 - options come by keyword
+        variants: Mapping[str, Sequence[str]] | None = None,
+        seed: int = 0,
+        tactics: Mapping[str, str] | None = None,
         **options: Any,
     ) -> None:
         declared = [dict(each) for each in faults]
         if "kind" in options:
             taken = fault_keys(str(options["kind"]))
-            declared.append({key: options.pop(key) for key in list(options) if key in taken})
+            short = {key: options.pop(key) for key in list(options) if key in taken}
+            declared.append({**short, **({"seed": seed} if "seed" in taken else {})})
         elif "nodes" in options:
             raise ValueError("nodes without kind: say which fault they have")
         self._options = {**(inner_options or {}), **options}
         self._raw = declared
         self._strict = strict
         self._counters = Counters(None if state is None else Path(state))
+        self._chooser = Chooser(variants or {}, tactics or {}, seed, self._counters)
         faulty = [parse(each) for each in declared]
         self._faults = [fault for fault in faulty if not fault.cured_by(self._options)]
         spec = registry.resolve(inner, self._options)
@@ -129,20 +146,37 @@ class Planted:
         """Builds the inner engine on a model with the faults in it."""
         path = Path(model)
         shell = onnx.load(str(path), load_external_data=False)
-        present = Rewriter(shell, taps)
-        self._refuse_missing(present)
+        self._refuse_missing(Rewriter(shell, taps))
         taken = struck(self._faults, "build", self._counters)
-        active = [fault for fault, takes in zip(self._faults, taken, strict=True) if takes]
+        tactics = self._chooser.choose(node_key(node) for node in shell.graph.node)
+        active = {
+            number: fault
+            for number, (fault, takes) in enumerate(zip(self._faults, taken, strict=True))
+            if takes and fault.chosen(tactics)
+        }
+        return self._session(path, shell, Built(active, tactics, taps))
+
+    def load(self, folder: Path) -> PlantedSession:
+        """Returns the session that ``save`` wrote: nothing is drawn again."""
+        kept = json.loads((Path(folder) / KEPT).read_text(encoding="utf-8"))
+        path = Path(folder) / "model.onnx"
+        shell = onnx.load(str(path), load_external_data=False)
+        active = {number: self._faults[number] for number in kept["active"]}
+        return self._session(path, shell, Built(active, kept["tactics"], kept["taps"]))
+
+    def _session(self, path: Path, shell: onnx.ModelProto, built: Built) -> PlantedSession:
+        taps, active = built.taps, list(built.active.values())
+        present = Rewriter(shell, taps)
         for fault in active:
-            if fault.phase == "build" and _event_fires(fault, present, taps):
-                _strike(fault, taps)
+            if fault.phase == "build" and event_fires(fault, present, taps):
+                strike(fault, taps)
         variants = {
             off: self._variant(path, shell, taps, [f for f in active if f not in off])
-            for off in _choices(active)
+            for off in choices(active)
         }
-        runs = [f for f in active if f.phase == "run" and _event_fires(f, present, taps)]
+        runs = [f for f in active if f.phase == "run" and event_fires(f, present, taps)]
         told = [frozenset(f.nodes) for f in active if f.keys.get("told") and present.fires(f)]
-        return PlantedSession(variants, active, runs, self._counters, told)
+        return PlantedSession(variants, built, path, runs, self._counters, told)
 
     def _refuse_missing(self, present: Rewriter) -> None:
         missing = {name for fault in self._faults for name in present.missing(fault)}
@@ -164,84 +198,6 @@ class Planted:
             rewriter.apply(fault)
         with _beside(path, model) as changed:
             return self._inner.build(changed, taps)
-
-
-class PlantedSession:
-    """Inner sessions, one for each set of flaky faults that may be off in a run."""
-
-    def __init__(
-        self,
-        variants: Mapping[frozenset[Fault], Any],
-        active: Sequence[Fault],
-        events: Sequence[Fault],
-        counters: Counters,
-        told: Sequence[frozenset[str]],
-    ) -> None:
-        self._variants = dict(variants)
-        self._active = active
-        self._events = events
-        self._counters = counters
-        self._told = list(told)
-
-    def run(self, feeds: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Runs the inner session, unless an event strikes."""
-        taken = struck(self._active, "run", self._counters)
-        off = frozenset(f for f, takes in zip(self._active, taken, strict=True) if not takes)
-        for fault in self._events:
-            if fault not in off and fault.sees(feeds):
-                _strike(fault, ())
-        outputs: Mapping[str, Any] = self._variants[off].run(feeds)
-        return outputs
-
-    def fusions(self) -> list[frozenset[str]]:
-        """Returns what the inner session says, and the faults that are told."""
-        first = next(iter(self._variants.values()))
-        return [*getattr(first, "fusions", list)(), *self._told]
-
-    def precisions(self) -> Mapping[str, str]:
-        """Returns what the inner session says."""
-        first = next(iter(self._variants.values()))
-        said: Mapping[str, str] = getattr(first, "precisions", dict)()
-        return said
-
-    def close(self) -> None:
-        """Frees the inner sessions."""
-        for session in self._variants.values():
-            session.close()
-        self._variants.clear()
-
-
-def _choices(active: Sequence[Fault]) -> list[frozenset[Fault]]:
-    """Returns every set of faults that a run may leave out."""
-    flaky = [fault for fault in active if fault.flaky is not None and fault.flaky.per == "run"]
-    sizes = range(len(flaky) + 1)
-    return [frozenset(s) for size in sizes for s in itertools.combinations(flaky, size)]
-
-
-def _event_fires(fault: Fault, present: Rewriter, taps: Sequence[str]) -> bool:
-    if not fault.is_event or present.missing(fault):
-        return False
-    if "tensors" in fault.keys:
-        return bool(set(fault.keys["tensors"]) & set(taps))
-    least = -1 if fault.kind != "refuses_taps" else 0
-    return len(taps) > int(fault.keys.get("limit", least))
-
-
-def _strike(fault: Fault, taps: Sequence[str]) -> None:
-    """Ends, hangs or raises, as the fault says."""
-    node = fault.nodes[-1] if fault.nodes else "?"
-    if fault.kind == "crash":
-        if "exit" in fault.keys:
-            os._exit(int(fault.keys["exit"]))
-        os.kill(os.getpid(), signal.Signals[str(fault.keys.get("signal", "SIGSEGV"))])
-    if fault.kind in ("crash", "hang"):
-        time.sleep(float(fault.keys.get("seconds", 86_400.0)))
-        return
-    if fault.kind == "out_of_memory":
-        raise MemoryError(str(fault.keys.get("message", "planted: out of memory")))
-    refused = f"cannot expose {len(taps)} tensors: {', '.join(list(taps)[:3])}"
-    default = refused if fault.kind == "refuses_taps" else f"planted failure at node {node}"
-    raise RuntimeError(str(fault.keys.get("message", default)).replace("{node}", node))
 
 
 @contextlib.contextmanager

@@ -22,7 +22,7 @@ _FACTOR = ("scale", "error", "offset")
 _FLAKY = ("rate", "seed", "sequence")
 _EVENT = ("phase", "limit")
 
-# Kind -> the keys it takes besides kind, nodes, output, when and unless.
+# Kind -> the keys it takes besides the common ones below.
 KINDS: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
         "value": _FACTOR,
@@ -46,7 +46,7 @@ KINDS: Mapping[str, tuple[str, ...]] = MappingProxyType(
     }
 )
 EVENTS = frozenset({"refuses_taps", "crash", "hang", "build_error", "run_error", "out_of_memory"})
-_COMMON = ("kind", "nodes", "output", "when", "unless")
+_COMMON = ("kind", "nodes", "output", "when", "unless", "tactic")
 _NODELESS = frozenset({"refuses_taps", "garbles_tap"})
 
 
@@ -61,6 +61,7 @@ class Fault:
         when: Strikes only for data above a value: ``{"above": v}`` looks at the node's first
             input, ``{"input": name, "above": v}`` at that tensor.
         unless: Options of the inner engine that cure it, by name: a value or a list of values.
+        tactic: What a build must have chosen, by key.
         flaky: Whether each build or each run draws anew, and with what.
         keys: The rest.
     """
@@ -70,6 +71,7 @@ class Fault:
     output: int = 0
     when: Mapping[str, Any] | None = None
     unless: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
+    tactic: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     flaky: Flaky | None = None
     keys: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
 
@@ -104,6 +106,10 @@ class Fault:
             if name in options and options[name] in values:
                 return True
         return False
+
+    def chosen(self, tactics: Mapping[str, str]) -> bool:
+        """Returns whether a build chose what it takes for the fault to strike."""
+        return all(tactics.get(key) == choice for key, choice in self.tactic.items())
 
     def sees(self, feeds: Mapping[str, Any]) -> bool:
         """Returns whether the feeds meet the condition of an event."""
@@ -184,6 +190,7 @@ def parse(raw: Mapping[str, Any]) -> Fault:
         output=int(raw.get("output", 0)),
         when=None if when is None else dict(when),
         unless=dict(raw.get("unless", {})),
+        tactic=dict(raw.get("tactic", {})),
         keys={key: raw[key] for key in KINDS[kind] if key in raw},
     )
 

@@ -371,7 +371,7 @@ class Server:
             )
         number, self.next_session = self.next_session, self.next_session + 1
         self.sessions[number] = session
-        optional = ("save", "fusions", "precisions")
+        optional = ("save", "fusions", "precisions", "tactics")
         return {"session": number, "has": [n for n in optional if hasattr(session, n)]}, {}
 
     def put(self, header: Dict[str, Any], groups: Groups) -> Tuple[Dict[str, Any], Groups]:
