@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import onnx
 import onnxruntime as ort
+import pytest
 from onnx import ModelProto, numpy_helper, parser
 
 from support import zoo
@@ -103,7 +104,73 @@ def test_sizes_stop_where_the_failure_needs_them() -> None:
     assert problem.current.feeds["x"].shape == (4, 1, 2)
 
 
-def test_convolutions_keep_their_kernels() -> None:
+def test_sizes_that_only_look_alike_shrink_apart() -> None:
+    """Batch, width and columns are all 4; the failure needs the batch and two columns."""
+    model = text("g (float[4,4,4] x) => (float[4,4,4] y) <float[4,4] w> { y = MatMul(x, w) }")
+    values = np.arange(16, dtype=np.float32).reshape(4, 4)
+    model.graph.initializer.append(numpy_helper.from_array(values, "w"))
+    feeds = {"x": np.ones((4, 4, 4), np.float32)}
+
+    def fails(candidate: Specimen) -> bool:
+        weight = next(t for t in candidate.proto.graph.initializer)
+        return bool(candidate.feeds["x"].shape[0] == 4 and weight.dims[1] >= 2)
+
+    problem = simplified(model, feeds, fails, "shrink-axes")
+    assert problem.current.feeds["x"].shape == (4, 1, 1)
+    assert list(problem.current.proto.graph.initializer[0].dims) == [1, 2]
+
+
+def test_heads_and_their_width_shrink_apart() -> None:
+    """A size that is a product follows its parts; lists of sizes follow, too."""
+    built = zoo.attention(dim=24, heads=4, seq=5)
+
+    def fails(candidate: Specimen) -> bool:
+        told = onnx.shape_inference.infer_shapes(candidate.proto)
+        shapes = [
+            [d.dim_value for d in v.type.tensor_type.shape.dim] for v in told.graph.value_info
+        ]
+        return any(len(s) == 4 and 4 in s[1:3] for s in shapes) and "Softmax" in ops(candidate)
+
+    problem = simplified(built.model, built.feeds, fails, "shrink-axes")
+    held = {t.name: list(t.dims) for t in problem.current.proto.graph.initializer}
+    assert held["query/MatMul.weight"] == held["value/MatMul.weight"] == [1, 4]  # heads of one
+    assert problem.current.feeds["x"].shape == (1, 1, 1)
+    assert problem.calls <= 20
+
+
+GROUPED = """
+    g (float[2,{c},6,6] x) => (float[2,8,6,6] y) <float[8,{per},3,3] w, float[8] b>
+    {{ y = Conv<group={group}, kernel_shape=[3,3], pads=[1,1,1,1]>(x, w, b) }}
+    """
+
+
+@pytest.mark.parametrize(("c", "per", "group"), [(8, 1, 8), (8, 2, 4), (4, 1, 4)])
+def test_groups_of_a_convolution_shrink_with_their_channels(c: int, per: int, group: int) -> None:
+    model = text(GROUPED.format(c=c, per=per, group=group))
+    for name, shape in (("w", (8, per, 3, 3)), ("b", (8,))):
+        model.graph.initializer.append(numpy_helper.from_array(np.ones(shape, np.float32), name))
+    feeds = {"x": np.ones((2, c, 6, 6), np.float32)}
+    rows = ("shrink-kernels", "shrink-axes")
+    problem = simplified(model, feeds, has("Conv"), *rows)
+    assert problem.current.feeds["x"].shape == (1, 1, 1, 1)
+    weight = next(t for t in problem.current.proto.graph.initializer if len(t.dims) == 4)
+    assert list(weight.dims) == [1, 1, 1, 1]
+
+
+def test_a_window_stops_where_the_failure_needs_it() -> None:
+    built = zoo.chain_cnn(2, channels=8)
+
+    def fails(candidate: Specimen) -> bool:
+        weight = next(t for t in candidate.proto.graph.initializer if len(t.dims) == 4)
+        return bool(weight.dims[3] >= 2)
+
+    problem = simplified(built.model, built.feeds, fails, "shrink-kernels", "shrink-axes")
+    weight = next(t for t in problem.current.proto.graph.initializer if len(t.dims) == 4)
+    assert list(weight.dims) == [1, 1, 1, 2]
+    assert problem.current.feeds["image"].shape == (1, 1, 1, 1)
+
+
+def test_equal_sizes_leave_kernels_to_their_own_pass() -> None:
     built = zoo.chain_cnn(2, channels=8)
     problem = simplified(built.model, built.feeds, has("Conv"), "shrink-shapes")
     weight = next(t for t in problem.current.proto.graph.initializer if len(t.dims) == 4)

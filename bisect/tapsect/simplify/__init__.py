@@ -12,7 +12,9 @@ from tapsect.simplify.drop_unused import drop_unused
 from tapsect.simplify.fold_constants import DEFAULT_THRESHOLD, fold_constants
 from tapsect.simplify.problem import Simplification, elements, nearest_passing
 from tapsect.simplify.short_names import short_names
+from tapsect.simplify.shrink_axes import shrink_axes
 from tapsect.simplify.shrink_bodies import shrink_bodies
+from tapsect.simplify.shrink_kernels import shrink_kernels
 from tapsect.simplify.shrink_shapes import shrink_shapes
 from tapsect.simplify.simplify_data import simplify_constants, simplify_inputs
 from tapsect.simplify.specimen import Specimen, TooLarge, specimen, whole
@@ -46,7 +48,9 @@ def table(fold_threshold: int = DEFAULT_THRESHOLD) -> tuple[Pass, ...]:
         Pass("drop-unused", "drop outputs, inputs nobody reads", drop_unused, "beautify"),
         Pass("fold-constants", "fold what derives from constants", fold, "beautify"),
         Pass("shrink-bodies", "reduce inside If, Loop, functions", shrink_bodies, "beautify"),
-        Pass("shrink-shapes", "smaller batch, channels, length", shrink_shapes, "beautify"),
+        Pass("shrink-shapes", "smaller sizes, equal ones at once", shrink_shapes, "beautify"),
+        Pass("shrink-kernels", "smaller windows of Conv and pooling", shrink_kernels, "beautify"),
+        Pass("shrink-axes", "batch, channels, length by themselves", shrink_axes, "beautify"),
         Pass("simplify-constants", "zeros, ones, few values", simplify_constants, "beautify"),
         Pass("simplify-inputs", "the same for what is fed", simplify_inputs, "beautify"),
         Pass("strip-metadata", "documentation, origin, imports", strip_metadata, "beautify"),

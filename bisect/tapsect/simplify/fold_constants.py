@@ -6,11 +6,8 @@ Shape ─▶ Gather ─▶ Concat ─▶ Reshape        [2, 1, 8] ─▶ Reshape
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import redirect_stdout
-from io import StringIO
 
-import onnx
-
+from debugtaps import fold
 from tapsect.reduce import Asked
 from tapsect.simplify.specimen import Specimen, changed
 
@@ -36,24 +33,5 @@ def fold_constants(threshold: int) -> Callable[[Asked[Specimen]], None]:
 
 
 def _folded(origin: Specimen, threshold: int) -> Specimen | None:
-    graph = origin.proto.graph
-    fixed = {t.name for t in graph.initializer}
-    fixed |= {n.output[0] for n in graph.node if n.op_type == "Constant"}
-    if not any(
-        n.op_type != "Constant" and all(name in fixed or not name for name in n.input)
-        for n in graph.node
-    ):
-        return None  # nothing to fold: graphsurgeon would take its time to find out
-    import onnx_graphsurgeon as gs
-
-    try:
-        with redirect_stdout(StringIO()):
-            surgeon = gs.import_onnx(origin.proto)
-            surgeon.fold_constants(size_threshold=threshold).cleanup()
-            made = gs.export_onnx(surgeon)
-    except Exception:  # an operator it cannot import: the model stays as it is
-        return None
-    kept = onnx.ModelProto()
-    kept.CopyFrom(origin.proto)
-    kept.graph.CopyFrom(made.graph)
-    return changed(origin, kept, "constants folded")
+    made = fold(origin.proto, most=threshold)
+    return None if made is None else changed(origin, made, "constants folded")

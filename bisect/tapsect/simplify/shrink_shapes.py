@@ -11,12 +11,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 
 import numpy as np
-import onnx
-from onnx import ModelProto, NodeProto, TensorProto, numpy_helper
+from onnx import ModelProto, NodeProto, numpy_helper
 
 from debugtaps import Array
 from tapsect.reduce import Asked
-from tapsect.simplify.specimen import Specimen, changed, constants, node_lists, replace_values
+from tapsect.simplify.resizing import declared, smaller
+from tapsect.simplify.specimen import Specimen, constants, node_lists, replace_values
 
 __all__ = ["shrink_shapes"]
 
@@ -52,8 +52,8 @@ def _try(
     problem: Asked[Specimen], size: int, resized: Callable[[Specimen, int, int], Specimen | None]
 ) -> None:
     origin = problem.current
-    for smaller in dict.fromkeys(s for s in (1, 2, size // 2) if 0 < s < size):
-        made = resized(origin, size, smaller)
+    for new in smaller(size):
+        made = resized(origin, size, new)
         if made is not None and problem.consider(made):
             return
 
@@ -64,25 +64,25 @@ def _sizes(origin: Specimen) -> list[int]:
     return sorted({size for shape in shapes for size in shape if size > 1}, reverse=True)
 
 
-def _everywhere(origin: Specimen, size: int, smaller: int) -> Specimen | None:
-    return _resized(origin, lambda d: smaller if d == size else d, f"{size} became {smaller}")
+def _everywhere(origin: Specimen, size: int, new: int) -> Specimen | None:
+    return _resized(origin, lambda d: new if d == size else d, f"{size} became {new}")
 
 
-def _with_multiples(origin: Specimen, size: int, smaller: int) -> Specimen | None:
+def _with_multiples(origin: Specimen, size: int, new: int) -> Specimen | None:
     def resize(d: int) -> int:
-        return d // size * smaller if d and d % size == 0 else d
+        return d // size * new if d and d % size == 0 else d
 
-    return _resized(origin, resize, f"multiples of {size} became multiples of {smaller}")
+    return _resized(origin, resize, f"multiples of {size} became multiples of {new}")
 
 
 def _along(name: str, axis: int) -> Callable[[Specimen, int, int], Specimen | None]:
-    def resized(origin: Specimen, size: int, smaller: int) -> Specimen | None:
+    def resized(origin: Specimen, size: int, new: int) -> Specimen | None:
         model = ModelProto()
         model.CopyFrom(origin.proto)
         value = origin.feeds[name]
-        feeds = {**origin.feeds, name: value.take(range(smaller), axis=axis)}
-        why = f"axis {axis} of input '{name}' became {smaller}"
-        return _declared(origin, model, feeds, why)
+        feeds = {**origin.feeds, name: value.take(range(new), axis=axis)}
+        why = f"axis {axis} of input '{name}' became {new}"
+        return declared(origin, model, feeds, why)
 
     return resized
 
@@ -102,7 +102,7 @@ def _resized(origin: Specimen, resize: Resize, why: str) -> Specimen | None:
         if made.shape != values.shape or tensor.name in lists:
             replace_values(tensor, made)
     feeds = {name: _sliced(v, resize, v.ndim) for name, v in origin.feeds.items()}
-    return _declared(origin, model, feeds, why)
+    return declared(origin, model, feeds, why)
 
 
 def _sliced(values: Array, resize: Resize, axes: int) -> Array:
@@ -135,40 +135,3 @@ def _behind(name: str, made: Mapping[str, NodeProto]) -> Iterator[str]:
     elif node.op_type == "Concat":
         for part in node.input:
             yield from _behind(part, made)
-
-
-def _declared(
-    origin: Specimen, model: ModelProto, feeds: dict[str, Array], why: str
-) -> Specimen | None:
-    """Declares the new sizes; dimensions that were not fixed stay so."""
-    if all(feeds[name].shape == value.shape for name, value in origin.feeds.items()) and all(
-        a == b for a, b in zip(_dims(model), _dims(origin.proto), strict=True)
-    ):
-        return None
-    held = {t.name: t for t in model.graph.initializer}
-    for value in model.graph.input:
-        shape = feeds[value.name].shape if value.name in feeds else tuple(held[value.name].dims)
-        for dim, size in zip(value.type.tensor_type.shape.dim, shape, strict=False):
-            if dim.HasField("dim_value"):
-                dim.dim_value = size
-    del model.graph.value_info[:]
-    ranks = [len(value.type.tensor_type.shape.dim) for value in model.graph.output]
-    for value in model.graph.output:
-        value.type.tensor_type.ClearField("shape")
-    try:
-        told = onnx.shape_inference.infer_shapes(model)
-        for value, known in zip(model.graph.output, told.graph.output, strict=True):
-            value.CopyFrom(known)
-    except Exception:  # an operator's own inference may refuse: engines ask the run
-        pass
-    for value, rank in zip(model.graph.output, ranks, strict=True):
-        if value.type.HasField("tensor_type") and not value.type.tensor_type.HasField("shape"):
-            dims = value.type.tensor_type.shape.dim
-            dims.extend(onnx.TensorShapeProto.Dimension() for _ in range(rank))
-    return changed(origin, model, why, feeds)
-
-
-def _dims(model: ModelProto) -> Iterator[tuple[tuple[int, ...], bytes]]:
-    for tensor in constants(model):
-        listed = tensor.data_type == TensorProto.INT64 and len(tensor.dims) <= 1
-        yield tuple(tensor.dims), tensor.SerializeToString() if listed else b""
