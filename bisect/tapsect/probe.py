@@ -11,9 +11,10 @@ import hashlib
 import json
 import os
 import shutil
+import statistics
 import time
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -46,6 +47,7 @@ class Outcome:
         fusions: Sets of nodes that run as one kernel, where the engine says.
         precisions: Types by tensor or node, where the engine says.
         seconds: How long it took.
+        latency: Seconds of one run inside the worker, the median of several, where asked for.
     """
 
     values: tuple[Mapping[str, Array], ...] = ()
@@ -53,6 +55,7 @@ class Outcome:
     fusions: tuple[frozenset[str], ...] = ()
     precisions: Mapping[str, str] = field(default_factory=dict)
     seconds: float = 0.0
+    latency: float | None = None
 
 
 class Journal:
@@ -123,7 +126,7 @@ class Journal:
                 "message": failure.message, "tail": failure.tail,
             },
             "fusions": [sorted(f) for f in outcome.fusions],
-            "precisions": dict(outcome.precisions),
+            "precisions": dict(outcome.precisions), "latency": outcome.latency,
         }  # fmt: skip
         self.append(entry)
         self.known[key] = entry
@@ -142,7 +145,8 @@ class Journal:
         except (OSError, InputError):
             return None
         fusions = tuple(frozenset(f) for f in entry["fusions"])
-        return Outcome(values, failure, fusions, entry["precisions"], entry["seconds"])
+        seconds, latency = entry["seconds"], entry.get("latency")
+        return Outcome(values, failure, fusions, entry["precisions"], seconds, latency)
 
     def close(self, *, finished: bool) -> None:
         """Ends the journal of a finished diagnosis; the values go, the record stays.
@@ -217,6 +221,7 @@ class Prober:
         fresh: int = 0,
         details: bool = False,
         keep: bool = True,
+        timed: bool = False,
     ) -> Outcome:
         """Builds ``model``, runs every sample, writes the probe down and returns it.
 
@@ -228,6 +233,7 @@ class Prober:
             fresh: Distinguishes repeated probes of equal content.
             details: Whether to ask for fusions and precisions as well.
             keep: Whether values are worth keeping for a resumed diagnosis.
+            timed: Whether to measure the latency of the first sample as well.
         """
         key = self.key(model.read_bytes(), taps, samples, f"{self.epoch}.{fresh}")
         self.builds += 1
@@ -236,26 +242,44 @@ class Prober:
             self.runs += len(samples)
             self.longest = max(self.longest, 0.0 if known.failure else known.seconds)
             return known
-        outcome = self._probe(model, samples, taps, details=details)
+        outcome = self._probe(model, samples, taps, details=details, timed=timed)
         if keep:
             self.journal.record(key, outcome, purpose)
         return outcome
 
+    @contextmanager
+    def turned(self, options: Mapping[str, Any]) -> Iterator[None]:
+        """Probes the engine with other options for as long as it lasts.
+
+        Raises:
+            WorkerError, MissingPackage, SpecError: It cannot be set up with these.
+        """
+        usual, identity = dict(self.host.spec.options), self.identity
+        self.identity = f"{identity} {json.dumps(dict(options), sort_keys=True, default=str)}"
+        try:
+            self.host.turn(options)
+            yield
+        finally:
+            self.identity = identity
+            self.host.turn(usual)
+
     def _probe(
-        self, model: Path, samples: Sequence[Sample], taps: Sequence[str], *, details: bool
-    ) -> Outcome:
+        self, model: Path, samples: Sequence[Sample], taps: Sequence[str], *, details: bool,
+        timed: bool = False,
+    ) -> Outcome:  # fmt: skip
         start = time.monotonic()
         build: Build | None = None
         try:
-            build = self.host.build(model, taps, timeout=self.timeout)
-            values = []
-            for sample in samples:
+            build = self.host.build(model, taps, timeout=self.timeout, samples=samples)
+            values: list[Mapping[str, Array]] = []
+            for sample in () if self.host.builds_only else samples:
                 self.runs += 1
                 values.append(build.run(sample, timeout=self.timeout))
             fusions, precisions = self._details(build) if details else ((), {})
             seconds = time.monotonic() - start
             self.longest = max(self.longest, seconds)
-            return Outcome(tuple(values), None, fusions, precisions, seconds)
+            latency = statistics.median(build.time(samples[0])) if timed else None
+            return Outcome(tuple(values), None, fusions, precisions, seconds, latency)
         except EngineFailure as failure:
             return Outcome((), failure, seconds=time.monotonic() - start)
         finally:

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
         WorkerError,
     )
     from debugtaps.feeds import InputSpec, Sample, check_sample, load_inputs
+    from debugtaps.folding import fold, freeze
     from debugtaps.graph import (
         FLOATS,
         NARROW,
@@ -165,7 +166,9 @@ __all__ = [
     "error_name",
     "extract",
     "feed_name",
+    "fold",
     "follow",
+    "freeze",
     "implied_inputs",
     "infer_types",
     "list_build",
@@ -227,6 +230,7 @@ _HOMES = {
         " WorkerError"
     ),
     "feeds": "InputSpec Sample check_sample load_inputs",
+    "folding": "fold freeze",
     "graph": "FLOATS NARROW RANDOM_OPS Graph Node TensorType infer_types load_array load_graph",
     "manifest": "Manifest TapEntry read_manifest reference_names write_manifest",
     "mark": "Tap tap",

@@ -509,6 +509,49 @@ def test_work_is_counted(host: HostMaker) -> None:
     assert (engine.builds, engine.runs) == (1, 2)
 
 
+class TestTurning:
+    def test_an_engine_is_constructed_anew_in_the_same_process(self, host: HostMaker) -> None:
+        engine = host(greeting="hello")
+        build, pid = engine.build(MODEL), engine.pid
+        engine.turn({"build": "error"})
+        with pytest.raises(EngineFailure):
+            engine.build(MODEL)
+        assert (engine.pid, engine.restarts) == (pid, 0)
+        assert build.run()  # a session that was open stays what it was
+        engine.turn({})
+        assert engine.build(MODEL).run()
+
+    def test_what_the_engine_said_of_itself_is_asked_again(self, zoo: Path) -> None:
+        with Host(resolve(f"{zoo}:Zoo", {"greeting": "hello"})) as engine:
+            assert engine.describe()["name"] == "zoo"
+            engine.build(MODEL)
+            engine.turn({"greeting": "bye"})
+            assert engine.describe()["open"] == 0
+
+    def test_options_it_does_not_take_are_an_error_and_can_be_undone(self, host: HostMaker) -> None:
+        engine = host()
+        assert engine.build(MODEL)
+        with pytest.raises(SpecError, match="does not take these options"):
+            engine.turn({"colour": "red"})
+        engine.turn({})
+        assert engine.build(MODEL).run()
+
+    def test_a_new_process_has_the_turned_options(self, host: HostMaker) -> None:
+        engine = host()
+        engine.turn({"build": "error"})
+        engine.close()
+        with pytest.raises(EngineFailure):
+            engine.build(MODEL)
+
+
+def test_latency_is_measured_in_the_child(host: HostMaker) -> None:
+    build = host().build(MODEL)
+    seconds = build.time({}, runs=4)
+    assert len(seconds) == 4
+    assert all(0 < each < 1 for each in seconds)
+    assert len(build.time({}, runs=10**6, limit=0.05)) < 10**6
+
+
 class TestSweep:
     def sweep(self, host: HostMaker, *runs: dict[str, Any], **more: Any) -> Any:
         build = host("Sums").build(MODEL)

@@ -24,6 +24,12 @@ session ``precisions()``  mapping of tensor or node name to a type name
 session ``tactics()``     mapping of a key (a layer, a node) to what the builder chose for it
 ========================  =====================================================================
 
+``knobs()`` maps options of the constructor to what they may be set to, the options that change
+least first: ``{"threads": [1]}`` names other values, the most careful one first;
+``{"disabled_optimizers": {"any": ["A", "B"]}}`` an option that takes any subset of those names.
+``tapsect fix`` turns them: it constructs the engine anew, in the same process, with one option or
+several set so.
+
 A deterministic engine answers equal feeds with equal bits.  One that does not is fine too: the
 diagnosis measures it and says ``flaky_build`` or ``flaky_run``.
 """

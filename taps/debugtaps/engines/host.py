@@ -14,12 +14,13 @@ import sys
 import threading
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType, TracebackType
 from typing import Any, Self
 
 from debugtaps.engines.blame import died, load_died, load_refused, raised, timed_out
-from debugtaps.engines.builds import Build, Noise, Sweep, checked
+from debugtaps.engines.builds import Build, Noise, Sweep, checked, ranges
 from debugtaps.engines.child import Child, ChildDied, ChildLate, Reply
 from debugtaps.engines.contract import Array, Feeds
 from debugtaps.engines.registry import EngineSpec
@@ -82,12 +83,33 @@ class Host:
                 self.restarts += 1
             self._child = Child(self.python or Path(sys.executable), self._cwd)
             self.generation += 1
-            request = {
-                "op": "load",
-                "target": list(self.spec.target),
-                "options": dict(self.spec.options),
-            }
-            self._child.send(request, NO_ARRAYS, time.monotonic() + self.timeout)
+            self._child.send(self._load_request(), NO_ARRAYS, time.monotonic() + self.timeout)
+
+    def turn(self, options: Mapping[str, Any]) -> None:
+        """Constructs the engine anew with other options, in the same child when one runs.
+
+        Sessions that are open stay what they are.
+
+        Raises:
+            WorkerError, MissingPackage, SpecError: It cannot be set up with these.
+        """
+        with self.lock:
+            if dict(options) == dict(self.spec.options):
+                return
+            self.spec = replace(self.spec, options=dict(options))
+            self._facts.clear()
+            if self._child is None or not self._child.alive():
+                return
+            if self._loaded is None:
+                self._forget()
+                return
+            self._loaded = None
+            self._child.send(self._load_request(), NO_ARRAYS, time.monotonic() + self.timeout)
+            self._ready()
+
+    def _load_request(self) -> dict[str, Any]:
+        target, options = list(self.spec.target), dict(self.spec.options)
+        return {"op": "load", "target": target, "options": options}
 
     def _forget(self) -> None:
         self._loaded = None
@@ -149,9 +171,20 @@ class Host:
             return reply
 
     def build(
-        self, model: Path, taps: Sequence[str] = (), *, timeout: float | None = None
+        self,
+        model: Path,
+        taps: Sequence[str] = (),
+        *,
+        timeout: float | None = None,
+        samples: Sequence[Feeds] = (),
     ) -> Build:
         """Builds ``model`` with ``taps`` exposed.
+
+        Args:
+            model: The file; its taps are promoted unless the engine does that itself.
+            taps: Tensors to expose.
+            timeout: Seconds it may take.
+            samples: What it will be run on, for an engine that must know shapes beforehand.
 
         Raises:
             EngineFailure: The engine refused, died or was late.
@@ -160,16 +193,20 @@ class Host:
         with self.lock:
             self._ready()
             self.builds += 1
+            assert self._loaded is not None
             request = {"op": "build", "model": str(Path(model).absolute()), "taps": list(taps)}
-            reply = self.ask(request, phase="build", timeout=timeout)
-            return Build(self, int(reply.header["session"]), taps, reply.header["has"])
+            request["ranges"] = ranges(samples) if self._loaded["expects"] else None
+            return self._built(self.ask(request, phase="build", timeout=timeout), taps)
 
     def load(self, folder: Path, *, timeout: float | None = None) -> Build:
-        """Returns the session that ``Build.save`` wrote to ``folder``."""
+        """Returns the session that ``Build.save`` wrote to ``folder``, or that of one file."""
         request = {"op": "restore", "folder": str(Path(folder).absolute())}
         with self.lock:
-            reply = self.ask(request, phase="build", timeout=timeout)
-            return Build(self, int(reply.header["session"]), (), reply.header["has"])
+            return self._built(self.ask(request, phase="build", timeout=timeout), ())
+
+    def _built(self, reply: Reply, taps: Sequence[str]) -> Build:
+        header = reply.header
+        return Build(self, int(header["session"]), taps, header["has"], header["said"])
 
     def put(self, key: str, feeds: Feeds) -> None:
         """Keeps feeds under ``key``; they travel with the first run that uses them."""
@@ -236,6 +273,14 @@ class Host:
             self._ready()
             assert self._loaded is not None
             return bool(self._loaded["promotes_taps"])
+
+    @property
+    def builds_only(self) -> bool:
+        """Whether sessions of this engine do not run: it only tells whether models build."""
+        with self.lock:
+            self._ready()
+            assert self._loaded is not None
+            return bool(self._loaded["builds_only"])
 
     @property
     def pid(self) -> int:

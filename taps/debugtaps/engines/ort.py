@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import importlib
+import runpy
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -146,6 +147,8 @@ class OrtEngine:
         disabled_optimizers: Names of graph transformers to leave out, a list or ``A,B``.
         intra_op_num_threads: Threads of one operator; 0 leaves it to ONNX Runtime.
         inter_op_num_threads: Threads across operators; 0 leaves it to ONNX Runtime.
+        enable_mem_pattern: Whether memory is planned ahead.
+        enable_cpu_mem_arena: Whether memory of the CPU is kept from run to run.
         session_config: Session configuration entries by name.
         **config: The same, one by one; their names hold a dot, as ``session.set_denormal_as_zero``.
     """
@@ -158,6 +161,8 @@ class OrtEngine:
         disabled_optimizers: str | Sequence[str] | None = None,
         intra_op_num_threads: int = 0,
         inter_op_num_threads: int = 0,
+        enable_mem_pattern: bool = True,  # noqa: FBT001, FBT002 - options come by keyword
+        enable_cpu_mem_arena: bool = True,  # noqa: FBT001, FBT002
         session_config: Mapping[str, Any] | None = None,
         **config: Any,
     ) -> None:
@@ -169,6 +174,7 @@ class OrtEngine:
         self._check_providers(ort.get_available_providers(), "this onnxruntime has")
         self.level = _level(graph_optimization_level)
         self.disabled = _listed(disabled_optimizers)
+        self.memory = (bool(enable_mem_pattern), bool(enable_cpu_mem_arena))
         self.threads = (int(intra_op_num_threads), int(inter_op_num_threads))
         self.config = dict(session_config or {}, **config)
 
@@ -182,6 +188,7 @@ class OrtEngine:
         options = ort.SessionOptions()
         options.graph_optimization_level = self.level
         options.intra_op_num_threads, options.inter_op_num_threads = self.threads
+        options.enable_mem_pattern, options.enable_cpu_mem_arena = self.memory
         options.log_severity_level = 3
         for key, value in self.config.items():
             text = str(int(value)) if isinstance(value, bool) else str(value)
@@ -211,7 +218,10 @@ class OrtEngine:
 
     def knobs(self) -> dict[str, Any]:
         """Returns the settings that can be turned one by one."""
-        return {"graph_optimization_level": ["disable", "basic", "extended", "all"]}
+        # Beside this file, which may stand alone: in the folder of a case nobody asks.
+        names = runpy.run_path(str(Path(__file__).with_name("ort_knobs.py")))
+        found: dict[str, Any] = names["knobs"]()
+        return found
 
 
 class OrtReference(OrtEngine):

@@ -406,6 +406,16 @@ class Server:
         """Runs a session once."""
         return {}, {"output": self._answer(header, self._feeds(header, groups))}
 
+    def time(self, header: Dict[str, Any], groups: Groups) -> Tuple[Dict[str, Any], Groups]:
+        """Runs a session some times, or until time is up; tells the seconds of each run."""
+        feeds, session = self._feeds(header, groups), self.sessions[header["session"]]
+        end, seconds = time.monotonic() + header["limit"], []  # type: float, List[float]
+        while len(seconds) < header["runs"] and (not seconds or time.monotonic() < end):
+            start = time.perf_counter()
+            session.run(feeds)
+            seconds.append(time.perf_counter() - start)
+        return {"seconds": seconds}, {}
+
     def sweep(self, header: Dict[str, Any], groups: Groups) -> Tuple[Dict[str, Any], Groups]:
         """Runs a session on ones, then on each run of factors, and keeps only the spread."""
         feeds, pools = self._feeds(header, groups), header["pools"]
@@ -480,7 +490,9 @@ def _check_value(name: Any, value: Any) -> None:
         )
 
 
-OPERATIONS = ("load", "build", "restore", "put", "drop", "run", "sweep", "ask", "save", "close")
+OPERATIONS = (
+    "load", "build", "restore", "put", "drop", "run", "time", "sweep", "ask", "save", "close"
+)  # fmt: skip
 
 
 def _tell(error: BaseException) -> Dict[str, Any]:
