@@ -270,9 +270,9 @@ class Prober:
         start = time.monotonic()
         build: Build | None = None
         try:
-            build = self.host.build(model, taps, timeout=self.timeout, samples=samples)
-            values: list[Mapping[str, Array]] = []
-            for sample in () if self.host.builds_only else samples:
+            build = self.host.build(model, taps, timeout=self.timeout)
+            values = []
+            for sample in samples:
                 self.runs += 1
                 values.append(build.run(sample, timeout=self.timeout))
             fusions, precisions = self._details(build) if details else ((), {})
