@@ -28,8 +28,8 @@ $(STAMP): pyproject.toml bisect/tapsect/__init__.py
 	@touch $@
 
 check: $(STAMP)
-	$(BIN)/ruff check taps bisect tests benchmarks
-	$(BIN)/ruff format --check taps bisect tests benchmarks
+	$(BIN)/ruff check taps bisect tests benchmarks examples
+	$(BIN)/ruff format --check taps bisect tests benchmarks examples
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 

@@ -23,6 +23,7 @@ __all__ = [
     "Fix",
     "Minimal",
     "OutputReport",
+    "Repeats",
     "Step",
 ]
 
@@ -105,6 +106,32 @@ class Coverage:
 
 
 @dataclass(frozen=True, slots=True)
+class Repeats:
+    """How often a failure showed itself, when the same model was built again and again.
+
+    Attributes:
+        unit: What varies: ``build``, or ``run`` where runs of one build disagree.
+        bad: How often it failed …
+        of: … of how many builds or runs.
+        low, high: The 95 % interval of that rate.
+        builds: How many builds there were.
+        bad_builds: How many of them failed in any run.
+        mixed: Of how many the runs disagree.
+        confidence: How probable the named place is, where a search under noise found it.
+    """
+
+    unit: Literal["build", "run"]
+    bad: int
+    of: int
+    low: float
+    high: float
+    builds: int
+    bad_builds: int
+    mixed: int = 0
+    confidence: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Fix:
     """A change that was tried and what it did."""
 
@@ -160,6 +187,7 @@ class Finding:
     minimal: Minimal | None = None
     coverage: Coverage = Coverage()
     fixes: tuple[Fix, ...] = ()
+    repeats: Repeats | None = None
     cost: Cost = Cost()
     trail: tuple[Step, ...] = ()
     notes: tuple[str, ...] = ()
@@ -205,6 +233,7 @@ _PARTS: Mapping[str, type] = {
     "minimal": Minimal,
     "coverage": Coverage,
     "fixes": Fix,
+    "repeats": Repeats,
     "cost": Cost,
     "trail": Step,
 }

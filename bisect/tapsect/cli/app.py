@@ -11,7 +11,7 @@ import typer
 
 import tapsect
 from debugtaps import TapsError
-from tapsect.cli import builds, models, reduce, taps
+from tapsect.cli import builds, models, reduce, repeat, taps
 from tapsect.cli import options as o
 from tapsect.cli.crash import Crash
 from tapsect.cli.output import say
@@ -218,4 +218,5 @@ def _print(
 taps.add_to(app)
 builds.add_to(app)
 reduce.add_to(app)
+repeat.add_to(app)
 models.add_to(app)

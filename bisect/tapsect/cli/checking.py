@@ -59,8 +59,8 @@ CheckCommand = Annotated[
     str | None,
     typer.Option(
         "--check", metavar="CMD ARGS...",
-        help="The last option: all that follows is the command, run without a shell. {model} and "
-        "{inputs} are replaced. Exit 0 is good, 125 skips, others are bad.",
+        help="The last option: all that follows is the command, run without a shell. {model}, "
+        "{inputs} and, of repeat, {engine} are replaced. Exit 0 is good, 125 skips, others are bad.",
     ),
 ]  # fmt: skip
 

@@ -73,6 +73,7 @@ def sections(finding: Finding, style: Style, folder: Path | None = None) -> list
     """
     parts = [
         ("Where", _where(finding, style)),
+        ("How often", _often(finding)),
         ("How sure", _sure(finding, style)),
         ("Cause", _cause(finding)),
         ("Outputs", _outputs(finding, style)),
@@ -92,8 +93,8 @@ def sections(finding: Finding, style: Style, folder: Path | None = None) -> list
 def _where(finding: Finding, style: Style) -> list[str]:
     place = finding.first_divergence
     if place is None:
-        if finding.status == "agrees":
-            return []
+        if finding.status == "agrees" or (finding.repeats is not None and not finding.outputs):
+            return []  # nothing was looked for
         return ["No place was found."]
     lines = [_place(place, style)]
     others = [n for n in finding.culprit_nodes if n != place.node]
@@ -122,6 +123,19 @@ def _place(place: Divergence, style: Style) -> str:
     if place.note:
         words += f"; {style.text(place.note)}"
     return words
+
+
+def _often(finding: Finding) -> list[str]:
+    seen = finding.repeats
+    if seen is None:
+        return []
+    rate = f"{seen.bad} of {seen.of} {seen.unit}s failed"
+    lines = [f"{rate}: a rate of {seen.low:.0%} to {seen.high:.0%} (95 %)"]
+    if seen.unit == "run":
+        lines.append(f"runs of {_count(seen.mixed, 'build')} of {seen.builds} disagree")
+    if seen.confidence is not None:
+        lines.append(f"the place is this one with a probability of {seen.confidence:.1%}")
+    return lines
 
 
 def _sure(finding: Finding, style: Style) -> list[str]:
