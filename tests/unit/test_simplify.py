@@ -22,6 +22,8 @@ from tapsect.simplify import (
     specimen,
     table,
 )
+from tapsect.simplify.specimen import bodies
+from tapsect.simplify.unfolding import unfolded
 from tapsect.verdict import Signature, Verdict
 
 FAULT = Signature("accuracy")
@@ -272,6 +274,86 @@ def test_a_loop_turn_stands_in_its_place() -> None:
         built.model, built.feeds, lambda c: inner.encode() in c.model, "shrink-bodies"
     )
     assert problem.current.nodes < specimen(built.model, built.feeds).nodes
+
+
+SCAN = """
+    g (float[3,2] x, float[2] s) => (float[2] t, float[2,3] y, float[3,2] z) {
+      t, y, z = Scan <num_scan_inputs = 1, scan_output_axes = [1, 0], scan_input_directions = [1],
+        body = turn (float[2] a, float[2] row) => (float[2] b, float[2] c, float[2] d) {
+          e = Exp(row)  b = Add(a, e)  c = Neg(b)  d = Abs(c) }> (s, x)
+    }
+"""
+
+LOOP = """
+    g (float[2] x) => (float[2] t, float[4,2] y) <int64 n = {4}, bool go = {1}> {
+      t, y = Loop <body = turn (int64 i, bool m, float[2] a)
+        => (bool k, float[2] b, float[2] c) {
+          k = Identity(m)  e = Exp(a)  b = Neg(e)  c = Abs(b) }> (n, go, x)
+    }
+"""
+ROWS = np.array([[1, 2], [3, 4], [5, 6]], np.float32)
+
+
+def test_a_turn_of_a_scan_takes_its_first_element_and_shows_one() -> None:
+    """Backwards, the first element is the last row."""
+    feeds = {"x": ROWS, "s": np.zeros(2, np.float32)}
+    problem = simplified(text(SCAN), feeds, lambda c: b"Exp" in c.model, "shrink-bodies")
+    small = problem.current
+    assert "Scan" not in ops(small)
+    np.testing.assert_array_equal(small.feeds["x"], ROWS[2])
+    t, y, z = ort.InferenceSession(small.model).run(None, dict(small.feeds))
+    np.testing.assert_allclose(t, np.exp(ROWS[2]), rtol=1e-6)
+    np.testing.assert_allclose(y, -t, rtol=1e-6)
+    np.testing.assert_allclose(z, t, rtol=1e-6)
+
+
+def test_a_turn_of_a_loop_with_sequences_stands_in_its_place() -> None:
+    feeds = {"x": np.zeros(2, np.float32)}
+    problem = simplified(text(LOOP), feeds, lambda c: b"Exp" in c.model, "shrink-bodies")
+    assert "Loop" not in ops(problem.current)
+    t, y = ort.InferenceSession(problem.current.model).run(None, dict(problem.current.feeds))
+    np.testing.assert_array_equal(t, [-1, -1])
+    np.testing.assert_array_equal(y, [1, 1])
+
+
+def test_sequences_that_operators_read_are_gathered_and_stacked() -> None:
+    """Between two operators a turn needs Gather and Unsqueeze; the answer is the first turn's."""
+    model = text(
+        """
+        g (float[3,2] x, float[2] s) => (float[3,2] q) {
+          n = Neg(x)
+          t, y = Scan <num_scan_inputs = 1,
+            body = turn (float[2] a, float[2] row) => (float[2] b, float[2] c) {
+              b = Add(a, row)  f = Abs(b)  g = Exp(f)  h = Log(g)  c = Neg(h) }> (s, n)
+          q = Relu(y)
+        }
+        """
+    )
+    feeds = {"x": ROWS, "s": np.zeros(2, np.float32)}
+    start = specimen(model, feeds)
+    (made,) = unfolded(start)
+    assert ops(made)[:2] == ["Neg", "Gather"]
+    assert ops(made)[-2:] == ["Unsqueeze", "Relu"]
+    (q,) = ort.InferenceSession(made.model).run(None, dict(made.feeds))
+    (before,) = ort.InferenceSession(start.model).run(None, dict(feeds))
+    np.testing.assert_allclose(q, before[:1], rtol=1e-6)
+
+
+@pytest.mark.parametrize(("body", "op"), [(SCAN, "Scan"), (LOOP, "Loop")])
+def test_what_must_stay_a_loop_loses_turns_sequences_and_nodes(body: str, op: str) -> None:
+    feeds = {"x": ROWS if op == "Scan" else ROWS[0], "s": np.zeros(2, np.float32)}
+
+    def fails(candidate: Specimen) -> bool:
+        return op in ops(candidate) and b"Exp" in candidate.model
+
+    problem = simplified(text(body), feeds, fails, "drop-unused", "shrink-bodies")
+    (left,) = problem.current.proto.graph.node
+    inner = [n.op_type for n in bodies(left)[0].node]
+    assert "Abs" not in inner
+    assert "Exp" in inner
+    assert len(left.output) < 3
+    turns = [numpy_helper.to_array(t) for t in problem.current.proto.graph.initializer]
+    assert all(np.all(t == 1) for t in turns)
 
 
 def test_functions_stand_in_place_of_calls() -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from onnx import ModelProto
 
 from tapsect.reduce import Asked
-from tapsect.simplify.specimen import Specimen, captured, changed, pruned
+from tapsect.simplify.specimen import Specimen, bodies, captured, changed, pruned
 
 __all__ = ["drop_unused"]
 
@@ -39,11 +39,14 @@ def _tidied(origin: Specimen, output: str | None, why: str) -> Specimen:
 
 
 def _without_optional(origin: Specimen) -> Specimen:
-    """Returns the model without the results that nobody reads of nodes that have others."""
+    """Returns the model without the results that nobody reads of nodes that have others.
+
+    Those of a node with a body must match it: ``shrink_bodies`` drops both.
+    """
     model = ModelProto()
     model.CopyFrom(origin.proto)
     read = captured(model.graph)
-    for node in model.graph.node:
+    for node in (n for n in model.graph.node if not bodies(n)):
         while len(node.output) > 1 and node.output[-1] not in read:
             del node.output[-1]
     pruned(model.graph)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 
 import onnx
 from onnx import ModelProto, TensorProto
@@ -10,7 +11,7 @@ from onnx import ModelProto, TensorProto
 from debugtaps import Array
 from tapsect.simplify.specimen import Specimen, changed, constants
 
-__all__ = ["declared", "smaller"]
+__all__ = ["declared", "retyped", "smaller"]
 
 
 def smaller(size: int) -> list[int]:
@@ -36,21 +37,29 @@ def declared(
         for dim, size in zip(value.type.tensor_type.shape.dim, shape, strict=False):
             if dim.HasField("dim_value"):
                 dim.dim_value = size
+    retyped(model)
+    return changed(origin, model, why, feeds)
+
+
+def retyped(model: ModelProto, *, keep_ranks: bool = True) -> None:
+    """Declares, in place, what shape inference says of the outputs, and nothing of the middle.
+
+    Args:
+        model: The model.
+        keep_ranks: Whether outputs of which it says nothing have as many dimensions as before.
+    """
     del model.graph.value_info[:]
     ranks = [len(value.type.tensor_type.shape.dim) for value in model.graph.output]
     for value in model.graph.output:
         value.type.tensor_type.ClearField("shape")
-    try:
+    with suppress(Exception):  # an operator's own inference may refuse: engines ask the run
         told = onnx.shape_inference.infer_shapes(model)
         for value, known in zip(model.graph.output, told.graph.output, strict=True):
             value.CopyFrom(known)
-    except Exception:  # an operator's own inference may refuse: engines ask the run
-        pass
     for value, rank in zip(model.graph.output, ranks, strict=True):
-        if value.type.HasField("tensor_type") and not value.type.tensor_type.HasField("shape"):
-            dims = value.type.tensor_type.shape.dim
-            dims.extend(onnx.TensorShapeProto.Dimension() for _ in range(rank))
-    return changed(origin, model, why, feeds)
+        kind = value.type.tensor_type
+        if keep_ranks and value.type.HasField("tensor_type") and not kind.HasField("shape"):
+            kind.shape.dim.extend(onnx.TensorShapeProto.Dimension() for _ in range(rank))
 
 
 def _dims(model: ModelProto) -> Iterator[tuple[tuple[int, ...], bytes]]:

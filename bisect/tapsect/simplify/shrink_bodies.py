@@ -11,10 +11,20 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 import onnx
-from onnx import GraphProto, ModelProto, NodeProto, helper, inliner, numpy_helper
+from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, inliner, numpy_helper
 
 from tapsect.reduce import Asked
-from tapsect.simplify.specimen import Specimen, bodies, changed, node_lists, pruned
+from tapsect.simplify.axes import integers
+from tapsect.simplify.specimen import (
+    Specimen,
+    bodies,
+    captured,
+    changed,
+    node_lists,
+    pruned,
+    replace_values,
+)
+from tapsect.simplify.unfolding import unfolded
 
 __all__ = ["shrink_bodies"]
 
@@ -22,15 +32,18 @@ __all__ = ["shrink_bodies"]
 def shrink_bodies(problem: Asked[Specimen]) -> None:
     """Proposes a body in place of its node, functions in place of calls, bodies with less in.
 
-    Guarantees to have tried: each branch of each If in its place, one turn of each Loop without
-    scan results, all functions in place of their calls, every node of a body or a function
-    bypassed through each of its inputs.
+    Guarantees to have tried: each branch of each If in its place, one turn of each Loop and Scan,
+    all functions in place of their calls, every Loop with one turn, Loop and Scan without the
+    sequences that nothing reads, every node of a body or a function bypassed through each of its
+    inputs.
     Cost: one question for each of them.
     """
-    _until_none(problem, _unfolded)
+    _until_none(problem, unfolded)
     if problem.current.proto.functions:
         inlined = inliner.inline_local_functions(problem.current.proto)
         problem.consider(changed(problem.current, inlined, "functions stand in place of calls"))
+    _until_none(problem, _unread)
+    _until_none(problem, _fewer_turns)
     place = 0
     while place < _places(problem.current):
         # Each place is left when no way of bypassing it fails; a success moves others there.
@@ -50,80 +63,54 @@ def _until_none(problem: Asked[Specimen], ways: Callable[[Specimen], Iterator[Sp
             tried += 1
 
 
-# -- a body in place of its node -----------------------------------------------------------------
+# -- less in a body ------------------------------------------------------------------------------
 
 
-def _unfolded(origin: Specimen) -> Iterator[Specimen]:
-    for index, node in enumerate(origin.proto.graph.node):
-        for which, body in enumerate(bodies(node)):
-            if node.op_type == "If":
-                inputs: dict[str, str] = {}
-            elif node.op_type == "Loop" and len(node.output) == len(body.output) - 1:
-                turn = ["turn::number", "turn::more", *node.input[2:]]
-                inputs = dict(zip((v.name for v in body.input), turn, strict=True))
-            else:
-                continue
-            yield _in_place(origin, index, which, inputs)
+def _unread(origin: Specimen) -> Iterator[Specimen]:
+    """Yields the models without one of the sequences that a Loop or a Scan makes for nobody."""
+    for which, graph in enumerate(node_lists(origin.proto.graph)):
+        read = captured(graph)
+        for index, node in enumerate(graph.node):
+            for place in range(_states(node), len(node.output)):
+                if node.output[place] not in read or not node.output[place]:
+                    yield _without_sequence(origin, which, index, place)
 
 
-def _in_place(origin: Specimen, index: int, which: int, inputs: dict[str, str]) -> Specimen:
-    """Returns the model in which a node is replaced by one of its bodies."""
+def _states(node: NodeProto) -> int:
+    """Returns how many results are no sequences; all of them where the operator makes none."""
+    if node.op_type == "Loop":
+        return len(node.input) - 2
+    if node.op_type == "Scan" and integers(node, "num_scan_inputs"):
+        return len(node.input) - integers(node, "num_scan_inputs")[0]
+    return len(node.output)
+
+
+def _without_sequence(origin: Specimen, which: int, index: int, place: int) -> Specimen:
     model = ModelProto()
     model.CopyFrom(origin.proto)
-    graph = model.graph
-    node = graph.node[index]
-    body = bodies(node)[which]
-    skip = len(body.output) - len(node.output)  # a Loop's body also says whether to go on
-    names = dict(inputs)
-    made = {t for inner in body.node for t in inner.output if t}
-    made |= {t.name for t in body.initializer}
-    prefix = node.name or node.output[0]
-    names |= {name: f"{prefix}::{name}" for name in made}
-    ends = list(zip(body.output[skip:], node.output, strict=True))
-    names |= {value.name: outer for value, outer in ends if outer and value.name in made}
-    inner_nodes = _renamed(body, names)
-    for value, outer in ends:  # what the body passes through, or shows twice, needs a node
-        if outer and names.get(value.name, value.name) != outer:
-            source = names.get(value.name, value.name)
-            inner_nodes.append(helper.make_node("Identity", [source], [outer]))
-    if inputs:
-        graph.initializer.append(numpy_helper.from_array(np.zeros((), np.int64), "turn::number"))
-        graph.initializer.append(numpy_helper.from_array(np.ones((), np.bool_), "turn::more"))
-    for tensor in body.initializer:
-        kept = graph.initializer.add()
-        kept.CopyFrom(tensor)
-        kept.name = names[tensor.name]
-    rest = [*graph.node[:index], *inner_nodes, *graph.node[index + 1 :]]
-    copies = [NodeProto.FromString(each.SerializeToString()) for each in rest]
-    del graph.node[:]
-    graph.node.extend(copies)
-    pruned(graph)
-    what = node.op_type if node.op_type != "If" else f"branch {which + 1} of If"
-    return changed(origin, model, f"the body of {what} '{prefix}' stands in its place")
+    node = list(node_lists(model.graph))[which].node[index]
+    states, (body,) = _states(node), bodies(node)
+    del node.output[place], body.output[place + (node.op_type == "Loop")]
+    for attribute in node.attribute:
+        if attribute.name in ("scan_output_axes", "scan_output_directions"):
+            del attribute.ints[place - states]
+    for empty in [a for a in node.attribute if a.type == AttributeProto.INTS and not a.ints]:
+        node.attribute.remove(empty)
+    pruned(body, top=False)
+    pruned(model.graph)
+    return changed(origin, model, f"'{node.name or node.output[0]}' shows a sequence less")
 
 
-def _renamed(body: GraphProto, names: dict[str, str]) -> list[NodeProto]:
-    copy = GraphProto()
-    copy.CopyFrom(body)
-    _rename(copy, names)
-    return list(copy.node)
-
-
-def _rename(graph: GraphProto, names: dict[str, str]) -> None:
-    for node in graph.node:
-        for field in (node.input, node.output):
-            for place, name in enumerate(field):
-                field[place] = names.get(name, name)
-        for body in bodies(node):
-            local = {v.name for v in body.input} | {t.name for t in body.initializer}
-            local |= {t for inner in body.node for t in inner.output}
-            _rename(body, {k: v for k, v in names.items() if k not in local})
-            for value in body.output:
-                if value.name not in local:
-                    value.name = names.get(value.name, value.name)
-
-
-# -- less in a body ------------------------------------------------------------------------------
+def _fewer_turns(origin: Specimen) -> Iterator[Specimen]:
+    """Yields the models in which a Loop makes one turn."""
+    for node in origin.proto.graph.node:
+        held = [t for t in origin.proto.graph.initializer if t.name in node.input[:1]]
+        if node.op_type == "Loop" and held and np.any(numpy_helper.to_array(held[0]) > 1):
+            model = ModelProto()
+            model.CopyFrom(origin.proto)
+            turns = next(t for t in model.graph.initializer if t.name == held[0].name)
+            replace_values(turns, np.ones_like(numpy_helper.to_array(turns)))
+            yield changed(origin, model, f"'{node.name or node.output[0]}' makes one turn")
 
 
 def _holders(model: ModelProto) -> list[GraphProto | onnx.FunctionProto]:
