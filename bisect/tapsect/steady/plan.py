@@ -1,0 +1,54 @@
+"""What the user of ``tapsect repeat`` and ``tapsect tactics prove`` asked for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tapsect.axes.repeat import Until
+from tapsect.checks import Artifacts, Ask, CommandLine
+from tapsect.diagnose.given import Options
+
+__all__ = ["CANDIDATE", "Check", "Plan"]
+
+CANDIDATE = Path("tapsect_candidate.engine")
+"""Where the engine stands while a command or a person judges it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """Who says whether a build is good.
+
+    Attributes:
+        line: A command; without it and without ``ask`` the engine is held against the reference.
+        ask: Asks a person.
+        runs: How often each build is run and judged.
+        artifacts: Files to sort into good and bad.
+    """
+
+    line: CommandLine | None = None
+    ask: Ask | None = None
+    runs: int = 3
+    artifacts: Artifacts | None = None
+
+    @property
+    def builtin(self) -> bool:
+        """Returns whether the engine is held against the reference."""
+        return self.line is None and self.ask is None
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What is repeated.
+
+    Attributes:
+        options: Model, inputs, engine and reference, as ``tapsect bisect`` has them.
+        check: Who says whether a build is good.
+        until: When it is enough.
+        tactics: Where each build's tactics are written, if anywhere.
+    """
+
+    options: Options
+    check: Check = field(default_factory=Check)
+    until: Until = field(default_factory=Until)
+    tactics: Path | None = None
