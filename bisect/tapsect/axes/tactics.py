@@ -15,12 +15,9 @@ from typing import Any
 
 from debugtaps import InputError, write_json_atomic
 
-__all__ = ["Choice", "Difference", "Replays", "difference", "read_replay", "read_replays"]
+__all__ = ["Difference", "Replays", "difference", "read_replay", "read_replays", "write_replay"]
 
 FORMAT = "tapsect-tactics"
-
-Choice = tuple[str, str]
-"""A key and what was chosen for it."""
 
 
 def write_replay(path: Path, tactics: Mapping[str, str], about: Mapping[str, Any]) -> None:

@@ -14,5 +14,6 @@ from __future__ import annotations
 
 from tapsect.steady.again import Repeated, repeat_builds
 from tapsect.steady.plan import CANDIDATE, Check, Plan
+from tapsect.steady.prove import Proof, prove_tactics
 
-__all__ = ["CANDIDATE", "Check", "Plan", "Repeated", "repeat_builds"]
+__all__ = ["CANDIDATE", "Check", "Plan", "Proof", "Repeated", "prove_tactics", "repeat_builds"]
