@@ -28,6 +28,7 @@ __all__ = [
     "check_folder",
     "claimed",
     "clear_results",
+    "locked",
     "make_folder",
     "room",
     "write_folder",
@@ -112,7 +113,7 @@ def claimed(folder: Path) -> Iterator[Path]:
     made = [each for each in (folder, *folder.parents) if not each.exists()]
     try:
         make_folder(folder)
-        with room(folder), _locked(folder / LOCK):
+        with room(folder), locked(folder / LOCK):
             yield folder
     finally:
         for each in made:
@@ -146,7 +147,7 @@ def room(folder: Path) -> Iterator[None]:
 
 
 @contextmanager
-def _locked(path: Path) -> Iterator[None]:
+def locked(path: Path) -> Iterator[None]:
     """Holds the lock of a folder; its file goes away with it."""
     handle = _hold(path)
     try:

@@ -10,7 +10,6 @@ from typing import Any
 
 from debugtaps import (
     Array,
-    EngineSpec,
     Graph,
     InputError,
     InputSpec,
@@ -19,7 +18,6 @@ from debugtaps import (
     load_golden,
     load_inputs,
     random_inputs,
-    resolve,
 )
 from tapsect.replay.reference import numpy_dtype
 from tapsect.rounding.floors import PRECISIONS
@@ -33,7 +31,6 @@ __all__ = [
     "load_judge",
     "read_samples",
     "stated_roundoff",
-    "truth_of",
 ]
 
 Judge = Callable[[Mapping[str, Array], Mapping[str, Array]], Any]
@@ -85,23 +82,6 @@ def stated_roundoff(precision: str | None) -> float | None:
             f"--precision {precision!r} is not known; expected one of {', '.join(PRECISIONS)}"
         )
     return PRECISIONS[precision]
-
-
-def truth_of(reference: str | Path | None) -> tuple[Path | None, EngineSpec]:
-    """Returns the file of golden values, if one was given, and the engine that is believed.
-
-    Raises:
-        InputError: There is no such file.
-        SpecError: It names no engine.
-    """
-    if reference is None:
-        return None, resolve("ort-reference", {})
-    text = str(reference)
-    if text.endswith((".npz", ".json")):
-        if not Path(text).is_file():
-            raise InputError(f"--reference {text}: no such file; expected golden values")
-        return Path(text), resolve("ort-reference", {})
-    return None, resolve(text, {})
 
 
 def read_samples(options: Options, graph: Graph) -> Given:

@@ -12,6 +12,7 @@ from debugtaps import EngineFailure, write_json_atomic
 from tapsect.case import Case, Limit, write_case
 from tapsect.diagnose.blame import Blame
 from tapsect.diagnose.sentences import Facts, sentence
+from tapsect.diagnose.signature import signature_of
 from tapsect.diagnose.subject import Subject
 from tapsect.diagnose.told import Told
 from tapsect.environment import environment
@@ -62,7 +63,7 @@ class _Composer:
             also=also,
             harmless=tuple(self._divergence(s) for s in (evidence.harmless if evidence else ())),
             contributors=tuple(self._divergence(s) for s in told.contributors),
-            signature=self._signature(first),
+            signature=signature_of(subject, told, first),
             minimal=minimal,
             coverage=self._coverage(),
             cost=Cost(
@@ -235,19 +236,6 @@ class _Composer:
             return self.told.located.coverage
         rest = len(self.subject.reference.topology.tappable) + len(self.graph.outputs)
         return Coverage(not_judged=rest)
-
-    def _signature(self, first: Divergence | None) -> dict[str, Any]:
-        blame = self.told.blame
-        if blame is None or first is None:
-            return {}
-        signature = blame.reduced.signature if blame.reduced else None
-        nodes = blame.reduced.candidate.nodes if blame.reduced else blame.nodes
-        return {
-            "kind": self.told.failure,
-            "ops": sorted(self.graph.nodes[i].op for i in nodes),
-            "detail": signature.detail if signature else "",
-            "engine": self.subject.options.engine,
-        }
 
     def _minimal(self, message: str, machine: Mapping[str, Any]) -> Minimal | None:
         blame = self.told.blame

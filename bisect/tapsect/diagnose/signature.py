@@ -1,0 +1,47 @@
+"""What makes a failure the same as another one, of another model as well."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tapsect.diagnose.pattern import extent, pattern
+from tapsect.diagnose.subject import Subject
+from tapsect.diagnose.told import Told
+from tapsect.finding import Divergence
+
+__all__ = ["signature_of"]
+
+
+def signature_of(subject: Subject, told: Told, first: Divergence | None) -> dict[str, Any]:
+    """Returns the signature of a failure: who computed what wrongly, and how it shows.
+
+    Args:
+        subject: The diagnosis' material.
+        told: What it decided.
+        first: The place it names; without one only the engine is known.
+    """
+    blame, graph = told.blame, subject.graph
+    known = {"engine": subject.options.engine, "precision": subject.options.precision}
+    if first is None:
+        return known
+    nodes = [graph.by_name[n] for n in first.nodes if n in graph.by_name]
+    seen = None
+    if blame is not None:
+        nodes = list(blame.reduced.candidate.nodes if blame.reduced else blame.nodes) or nodes
+        seen = blame.reduced.signature if blame.reduced else None
+    return known | {
+        "kind": told.failure,
+        "ops": sorted(graph.nodes[i].op for i in nodes),
+        "pattern": pattern(graph, nodes),
+        "extent": _extent(told),
+        "detail": seen.detail if seen else "",
+    }
+
+
+def _extent(told: Told) -> str:
+    """Returns how much of the first wrong tensor is wrong; empty without values."""
+    blame, located = told.blame, told.located
+    if blame is None or not blame.suspects or located is None or located.evidence is None:
+        return ""
+    value = located.evidence.values.get(blame.suspects[0].tensor)
+    return "" if value is None else extent(blame.suspects[0].judgement, value.shape)
