@@ -11,12 +11,7 @@ from debugtaps import Array, Graph, InputError, TorchModel, open_torch_model
 from tapsect.diagnose.given import Given, Options, read_samples
 from tapsect.finding import Divergence
 
-__all__ = ["FromTorch", "TorchRun", "is_torch"]
-
-
-def is_torch(model: Path) -> bool:
-    """Returns whether a model is a Python file."""
-    return model.suffix == ".py"
+__all__ = ["FromTorch", "TorchRun"]
 
 
 @dataclass(frozen=True, slots=True)

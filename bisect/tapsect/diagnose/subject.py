@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -24,10 +25,8 @@ from debugtaps import (
     SpecError,
     load_graph,
     promote,
-    resolve,
     save,
 )
-from tapsect.diagnose.from_torch import FromTorch, is_torch
 from tapsect.diagnose.given import (
     Given,
     Judge,
@@ -37,13 +36,16 @@ from tapsect.diagnose.given import (
     load_judge,
     read_samples,
     stated_roundoff,
-    truth_of,
 )
+from tapsect.diagnose.workers import Workers, workers
 from tapsect.folder import WORK, clear_results
 from tapsect.probe import Journal, Prober
 from tapsect.progress import Progress
 from tapsect.replay.reference import Reference, own_roundoff
 from tapsect.rounding.floors import limit_for
+
+if TYPE_CHECKING:
+    from tapsect.diagnose.from_torch import FromTorch
 
 __all__ = ["Judge", "Options", "Source", "Subject", "open_subject"]
 
@@ -116,35 +118,39 @@ class Subject:
         self.journal.close(finished=finished)
 
 
-def open_subject(options: Options, folder: Path, progress: Progress) -> Subject:
+def open_subject(
+    options: Options, folder: Path, progress: Progress, begun: Workers | None = None
+) -> Subject:
     """Returns everything a diagnosis needs; its workers are running.
 
     Nothing is written to ``folder`` that stays before all that was given is known to be usable.
+
+    Args:
+        options: What the user asked for.
+        folder: Where results go.
+        progress: Hears of each step.
+        begun: The workers of these options, where they were begun before.
 
     Raises:
         UsageError: Something the user gave cannot be used; the message names it and the mend.
         EnvironmentFailure: A worker cannot be started, or cannot load its engine.
     """
     stated = stated_roundoff(options.precision)
-    engine_spec = resolve(options.engine, options.engine_options)
-    golden_file, truth_spec = truth_of(options.reference)
-    if options.engine_python is not None and not options.engine_python.exists():
-        raise SpecError(f"--engine-python {options.engine_python}: no such file; name a Python")
+    both = begun or workers(
+        options.engine, options.engine_options, options.engine_python, options.reference,
+        options.timeout,
+    )  # fmt: skip
     judge = load_judge(options.judge) if options.judge else None
-    # The time-out is for builds and runs, which name it; loading an engine takes what it takes.
-    patience = max(options.timeout, 600.0)
-    engine = Host(engine_spec, python=options.engine_python, timeout=patience)
-    truth = Host(truth_spec, timeout=patience)
-    work = folder / WORK
-    with _undone(engine, truth, work):
-        torch = FromTorch(options, work) if is_torch(options.model) else None
+    engine, truth, work = both.engine, both.truth, folder / WORK
+    with _undone(both, work):
+        torch = _torch(options, work)
         path = torch.path if torch else options.model
         graph = load_graph(path, work)
         given = torch.read(options, graph) if torch else read_samples(options, graph)
         graph = graph.feeding(n for s in given.samples for n in s)
         if options.tolerance is not None:
             options.tolerance.check_names(graph.outputs)
-        golden = golden_values(golden_file, graph, len(given.samples)) if golden_file else None
+        golden = golden_values(both.golden, graph, len(given.samples)) if both.golden else None
         if torch is not None and torch.told is not None:
             golden = [told.outputs for told in torch.told]
         largest = 65504.0 if options.precision == "fp16" else None
@@ -152,28 +158,35 @@ def open_subject(options: Options, folder: Path, progress: Progress) -> Subject:
         original = _original(options, graph, truth, work, stated)
         for host in (engine, truth):
             host.ready()  # an engine that cannot be loaded is found before anything is kept
-        who = _engine_identity(options, graph, engine_spec)
+        who = _engine_identity(options, graph, both.specs[0])
         journal = _journal(folder, _identity(options, who, given.samples), given, progress)
         model = _first_model(path, graph, given, work)
         prober = Prober(engine, journal, who, options.timeout)
         return Subject(
             options, graph, given.samples, given.origins, golden, original, judge, engine, truth,
             reference, prober, journal, stated, folder, work, given.notes,
-            (engine_spec, truth_spec), progress, model, torch,
+            both.specs, progress, model, torch,
         )  # fmt: skip
 
 
+def _torch(options: Options, work: Path) -> FromTorch | None:
+    """Returns the torch side, where the model is a Python file."""
+    if options.model.suffix != ".py":
+        return None
+    from tapsect.diagnose.from_torch import FromTorch
+
+    return FromTorch(options, work)
+
+
 @contextmanager
-def _undone(engine: Host, truth: Host, work: Path) -> Iterator[None]:
+def _undone(both: Workers, work: Path) -> Iterator[None]:
     """Starts both workers; after an error nothing of them and of the working folder is left."""
     shutil.rmtree(work, ignore_errors=True)
     try:
-        engine.start()
-        truth.start()
+        both.start()
         yield
     except BaseException:
-        engine.close()
-        truth.close()
+        both.close()
         shutil.rmtree(work, ignore_errors=True)
         raise
 

@@ -28,9 +28,10 @@ from debugtaps import (
     random_inputs,
 )
 from tapsect.candidate import Candidate
-from tapsect.diagnose.given import read_samples, stated_roundoff, truth_of
+from tapsect.diagnose.given import read_samples, stated_roundoff
 from tapsect.diagnose.shrink import GraphStructure
 from tapsect.diagnose.subject import Subject, open_subject
+from tapsect.diagnose.workers import truth_of
 from tapsect.folder import WORK, clear_results
 from tapsect.localize.examine import Recorded
 from tapsect.minimal.plan import Plan
@@ -205,7 +206,7 @@ def open_ground(plan: Plan, folder: Path, progress: Progress) -> Iterator[Ground
         UsageError: Something the user gave cannot be used.
     """
     if plan.line is None and plan.ask is None:
-        subject = open_subject(plan.options, folder, progress)
+        subject = open_subject(plan.options, folder, progress, plan.begun)
         try:
             yield _of_subject(subject, plan)
         finally:
@@ -217,6 +218,7 @@ def open_ground(plan: Plan, folder: Path, progress: Progress) -> Iterator[Ground
     _, spec = truth_of(options.reference)
     truth = Host(spec, timeout=options.timeout)
     try:
+        truth.start()
         graph = load_graph(options.model, work)
         given = read_samples(options, graph)
         graph = graph.feeding(n for s in given.samples for n in s)

@@ -11,6 +11,7 @@ from typing import Literal
 from debugtaps import UsageError
 from tapsect.checks import Artifacts, Ask, CommandLine
 from tapsect.diagnose.given import Options
+from tapsect.diagnose.workers import Workers
 from tapsect.reduce import BY_BISECTION, BY_STEPS, TABLE, Confirm, Pass
 from tapsect.simplify import DEFAULT_THRESHOLD, ON_REQUEST, table
 
@@ -40,6 +41,7 @@ class Plan:
         jobs: Checks at a time.
         min_good: Where the nearest passing model is written.
         artifacts: Files of the check to sort.
+        begun: Workers of engine and reference that load already.
     """
 
     options: Options
@@ -56,6 +58,7 @@ class Plan:
     jobs: int = 1
     min_good: Path | None = None
     artifacts: Artifacts | None = None
+    begun: Workers | None = None
 
 
 @dataclass(frozen=True, slots=True)
