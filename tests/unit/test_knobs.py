@@ -33,7 +33,7 @@ class Counting:
 
 def test_groups_are_names_then_most_careful_values_then_the_rest() -> None:
     named, first, *others = groups(KNOBS, {})
-    assert [t.value for t in named] == KNOBS["passes"]["any"]  # type: ignore[call-overload]
+    assert [t.value for t in named] == [f"P{n}" for n in range(16)]
     assert setting(first) == "threads=1 level=off arena=false"
     assert [setting(each) for each in others] == ["threads=2", "level=basic"]
 
@@ -128,3 +128,14 @@ def test_further_sets_come_from_further_groups() -> None:
     rule = Counting(lambda on: bool(on & {"passes=P5", "arena=false", "level=basic"}))
     found = find_cures(groups(KNOBS, {}), rule, most=3)
     assert [setting(each) for each in found] == ["passes=P5", "arena=false", "level=basic"]
+
+
+def test_names_that_each_cure_are_all_told() -> None:
+    rule = Counting(lambda on: bool(on & {"passes=P5", "passes=P9"}))
+    found = find_cures(groups(KNOBS, {}), rule)
+    assert sorted(setting(each) for each in found) == ["passes=P5", "passes=P9"]
+
+
+def test_the_least_careful_value_that_cures_is_told() -> None:
+    rule = Counting(lambda on: bool(on & {"level=off", "level=basic"}))
+    assert [setting(each) for each in find_cures(groups(KNOBS, {}), rule)] == ["level=basic"]

@@ -38,6 +38,9 @@ class Turn:
     name: bool = False
 
 
+ALIKE = 3
+"""Most sets of names that are told where each of them cures."""
+
 Turns = tuple[Turn, ...]
 Test = Callable[[Turns], bool]
 
@@ -135,7 +138,7 @@ def find_cures(
     Args:
         grouped: From `groups`.
         test: Whether the engine answers right with these turns.
-        most: How many sets to look for, at most one of each group.
+        most: How many groups with a cure to look for.
         thorough: Whether to try parts of a group that does not cure, down to single turns, and
             at last all groups together.
         kept: Turns that are known to help; tried together with each group first.
@@ -146,16 +149,39 @@ def find_cures(
     seen = _Seen(test)
     found: list[Turns] = []
     for group in grouped:
-        if len(found) >= most:
-            return found
+        same = [turns for turns in found if _option(group) and _option(turns) == _option(group)]
+        if len(found) >= most and not same:
+            continue
         start = next((s for s in _starts(group, kept, thorough=thorough) if seen(s)), None)
         if start is not None:
-            found.append(_shrunk(start, kept, seen))
+            # A less careful value of the same option takes the place of the more careful one.
+            found = [turns for turns in found if turns not in same]
+            found += _disjoint(start, group, kept, seen)
     if not found and thorough and len(grouped) > 1:
         together = _together(grouped)
         if seen(together):
             found.append(_shrunk(together, kept, seen))
     return found
+
+
+def _disjoint(start: Turns, group: Turns, kept: Turns, seen: _Seen) -> list[Turns]:
+    """Returns a set from ``start`` and, of names, further sets that share none with it.
+
+    Where one pass prepares what another spoils, leaving out either cures: both are told.
+    """
+    found = [_shrunk(start, kept, seen)]
+    while len(found) < ALIKE and group[0].name and not kept:
+        used = {turn for turns in found for turn in turns}
+        left = tuple(turn for turn in group if turn not in used)
+        if not left or not seen(left):
+            break
+        found.append(_shrunk(left, kept, seen))
+    return found
+
+
+def _option(turns: Turns) -> str | None:
+    """Returns the option of a single turn."""
+    return turns[0].option if len(turns) == 1 else None
 
 
 def _starts(group: Turns, kept: Turns, *, thorough: bool) -> Iterator[Turns]:

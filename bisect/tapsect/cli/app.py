@@ -11,7 +11,7 @@ import typer
 
 import tapsect
 from debugtaps import TapsError
-from tapsect.cli import builds, models, reduce, repeat, tactics, taps
+from tapsect.cli import builds, fix, models, reduce, repeat, tactics, taps
 from tapsect.cli import options as o
 from tapsect.cli.crash import Crash
 from tapsect.cli.output import say
@@ -219,5 +219,6 @@ taps.add_to(app)
 builds.add_to(app)
 reduce.add_to(app)
 repeat.add_to(app)
+fix.add_to(app)
 tactics.add_to(app)
 models.add_to(app)

@@ -41,6 +41,8 @@ LISTS: Mapping[str, Callable[[str], bool]] = {
     "--passes": _matches(r"[a-z]+(-[a-z]+)*(,[a-z-]+)*"),
     "--show": _matches(_SHOWN + rf"(,{_SHOWN})*"),
     "--engine-option": _matches(r"[^-].*?=.*"),
+    "--knob": _matches(r"[A-Za-z_][\w.]*(?<!\.onnx)"),
+    "--override-input-shapes": _matches(r".+:\s*\[.*\]"),
     "--atol": _is_number,
     "--rtol": _is_number,
     "--max-mape": _is_number,

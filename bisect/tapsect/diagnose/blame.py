@@ -15,7 +15,7 @@ from tapsect.diagnose.subject import Subject
 from tapsect.localize.confirm import Confirmed, confirm, grown
 from tapsect.localize.examine import ERRORS, Examined, Examiner, Recorded
 from tapsect.localize.taps import Ends, Located, Suspect
-from tapsect.reduce import DoesNotFail, Reduced
+from tapsect.reduction import DoesNotFail, Reduced
 from tapsect.verdict import Verdict
 
 __all__ = ["FLAKY_REPEATS", "Blame", "blame_values", "reduce_part"]
@@ -45,6 +45,7 @@ class Blame:
         flaky: ``flaky_build`` or ``flaky_run`` where the part fails only at times.
         bar: End-to-end floors from which the part counts as failing.
         notes: What else should be known.
+        examiner: Examined the parts.
     """
 
     cause: str | None
@@ -62,6 +63,7 @@ class Blame:
     flaky: str | None = None
     bar: float = 0.0
     notes: tuple[str, ...] = field(default=())
+    examiner: Examiner | None = None
 
 
 def blame_values(
@@ -194,7 +196,7 @@ def reduce_part(
         final = found.examined
     blame = replace(
         blame, reduced=reduced, final=final, reduce_builds=spent, bar=examiner.bar or 0.0,
-        nodes=_nodes(subject, blame, reduced),
+        nodes=_nodes(subject, blame, reduced), examiner=examiner,
     )  # fmt: skip
     blame = _asked_elsewhere(subject, examiner, _narrowed(subject, blame, reduced), tell)
     return _made_plain(subject, examiner, blame, tell)

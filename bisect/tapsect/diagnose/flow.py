@@ -9,20 +9,25 @@ Each branch is one decision, and each decision one step of the trail::
                            causal test ──────────────────────┘
                                │ no operator to blame
                                └─▶ precision, conditioning, inputs, flakiness, or inconclusive
+
+A cause that a setting may cure is followed by a search for that setting.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from debugtaps import EngineFailure, Tolerance
+from debugtaps import EngineFailure, TapsError, Tolerance
 from tapsect.diagnose.ends import EndJudge, Truth
 from tapsect.diagnose.failure import blame_error
+from tapsect.diagnose.fixes import check_knobs, fix
+from tapsect.diagnose.given import Fixing
 from tapsect.diagnose.place import Place
 from tapsect.diagnose.subject import Options, Source, Subject, open_subject
 from tapsect.diagnose.summary import Told, compose
@@ -56,6 +61,7 @@ def diagnose(
     seed: int = 0,
     progress: Progress | None = None,
     command: Sequence[str] = (),
+    fixing: Fixing | None = None,
 ) -> Finding:
     """Finds where an engine first diverges from its reference, why, and the smallest failing case.
 
@@ -80,6 +86,7 @@ def diagnose(
         seed: Of random data and noise.
         progress: Hears of each step.
         command: The command line, for the record.
+        fixing: What to try as a cure; only what is cheap if None.
 
     Returns:
         The finding; it is also written to ``out``.
@@ -90,12 +97,13 @@ def diagnose(
     options = Options(
         Path(model), tuple(inputs), input_shapes, engine, dict(engine_options or {}),
         engine_python, reference, reference_model, precision, tolerance, judge,
-        tap_memory, timeout, budget, out, seed, tuple(command),
+        tap_memory, timeout, budget, out, seed, tuple(command), fixing or Fixing(),
     )  # fmt: skip
     with claimed(out or Path(f"tapsect-{Path(model).stem}")) as folder:
         subject = open_subject(options, folder, progress or Silent())
         finished = False
         try:
+            check_knobs(subject)
             finding = _Diagnosis(subject).run()
             finished = True
             return finding
@@ -134,9 +142,19 @@ class _Diagnosis:
             self._without_values(outcome.failure)
         else:
             self._with_values(outcome, truth.result())
+        self._fix(truth)
         self.told.trail = tuple(self.trail)
         self.told.seconds = time.monotonic() - self.started
         return compose(subject, self.told)
+
+    def _fix(self, truth: Future[Truth]) -> None:
+        """Looks for what cures; a reference that cannot run leaves its values out."""
+        judge = None
+        if self.told.status == "agrees":
+            return
+        with suppress(TapsError):
+            judge = EndJudge(self.subject, truth.result())
+        fix(self.subject, self.told, judge, self._step, time.monotonic() - self.started)
 
     def _step(self, step: str, decision: str, why: str) -> None:
         """Writes a step down, with the builds since the last one."""

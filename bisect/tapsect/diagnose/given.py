@@ -23,6 +23,7 @@ from tapsect.replay.reference import numpy_dtype
 from tapsect.rounding.floors import PRECISIONS
 
 __all__ = [
+    "Fixing",
     "Given",
     "Judge",
     "Options",
@@ -35,6 +36,25 @@ __all__ = [
 
 Judge = Callable[[Mapping[str, Array], Mapping[str, Array]], Any]
 Source = str | Path | Mapping[str, Array]
+
+
+@dataclass(frozen=True, slots=True)
+class Fixing:
+    """How hard to look for what cures the failure.
+
+    Attributes:
+        thorough: Whether that is what was asked for; otherwise only the cheap ones are tried.
+        knobs: The engine's options that may be turned; all when empty.
+        fold_size: Bytes up to which a constant may grow when constants are folded.
+        shapes: Shapes that inputs are frozen at before that; those of the sample when not given.
+        precision_set: Whether to look for the nodes that must stay in fp32.
+    """
+
+    thorough: bool = False
+    knobs: Sequence[str] = ()
+    fold_size: int = 10_000_000
+    shapes: Mapping[str, Sequence[int]] | None = None
+    precision_set: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +78,7 @@ class Options:
     out: Path | None = None
     seed: int = 0
     command: Sequence[str] = ()
+    fixing: Fixing = Fixing()
 
 
 @dataclass(frozen=True, slots=True)

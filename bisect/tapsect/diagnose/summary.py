@@ -66,6 +66,7 @@ class _Composer:
             signature=signature_of(subject, told, first),
             minimal=minimal,
             coverage=self._coverage(),
+            fixes=told.fixes,
             cost=Cost(
                 subject.prober.builds - reduce_builds, subject.prober.runs,
                 round(told.seconds, 3), reduce_builds,

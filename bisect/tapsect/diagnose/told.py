@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from debugtaps import EngineFailure
 from tapsect.diagnose.blame import Blame
 from tapsect.diagnose.exported import Export
-from tapsect.finding import Status, Step
+from tapsect.finding import Fix, Status, Step
 from tapsect.localize.explain import Amplifier
 from tapsect.localize.taps import Located, Suspect
 from tapsect.replay.regions import Judgement
@@ -36,6 +36,7 @@ class Told:
     export: Export | None = None
     explained: str = ""
     kernel: Judgement | None = None
+    fixes: tuple[Fix, ...] = ()
     trail: tuple[Step, ...] = ()
     seconds: float = 0.0
 

@@ -1,0 +1,116 @@
+"""Is the whole model cured?  Built anew with something changed, judged as the diagnosis judges."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from debugtaps import SpecError, WorkerError
+from tapsect.axes.knobs import Turns, applied
+from tapsect.diagnose.ends import EndJudge
+from tapsect.diagnose.subject import Subject
+from tapsect.localize.taps import Ends
+from tapsect.probe import Outcome
+
+__all__ = ["CureTest", "Tried"]
+
+TIMED = 7_000
+"""Numbers of fresh probes from here on are those whose latency is measured."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tried:
+    """What one try showed.
+
+    Attributes:
+        cures: No output of any sample is in question.
+        error: The worst output's rms error over the rms of what it should be; None without values.
+        latency: Seconds of one run, where it was measured.
+    """
+
+    cures: bool
+    error: float | None = None
+    latency: float | None = None
+
+
+@dataclass
+class CureTest:
+    """Builds the whole model, changed, and judges its outputs.
+
+    Attributes:
+        subject: The diagnosis' material.
+        judge: Judges outputs; None when the reference has no values for them.
+        repeats: Builds that must all be right: more than one where the failure is flaky.
+        deadline: When to stop trying; what is not tried does not cure.
+    """
+
+    subject: Subject
+    judge: EndJudge | None
+    repeats: int = 1
+    deadline: float = math.inf
+    tries: int = field(default=0, init=False)
+
+    @property
+    def spent(self) -> bool:
+        """Returns whether time is up."""
+        return time.monotonic() >= self.deadline
+
+    def __call__(self, turns: Turns) -> bool:
+        """Returns whether these settings cure."""
+        return not self.spent and all(self.look(turns, fresh=n).cures for n in range(self.repeats))
+
+    def look(
+        self, turns: Turns = (), *, model: Path | None = None, fresh: int = 0, timed: bool = False
+    ) -> Tried:
+        """Returns what a build shows.
+
+        Args:
+            turns: Settings that are turned.
+            model: The changed model; the one that was given when None.
+            fresh: Distinguishes repeated builds.
+            timed: Whether to measure the latency, in a process of its own.
+        """
+        self.tries += 1
+        subject, prober = self.subject, self.subject.prober
+        try:
+            with self.turned(turns):
+                if timed:
+                    subject.engine.close()  # the next request starts a fresh process
+                outcome = prober.look(
+                    model or subject.model, subject.samples, purpose="fix",
+                    fresh=fresh + (TIMED if timed else 0), timed=timed, keep=timed,
+                )  # fmt: skip
+        except (SpecError, WorkerError):  # it cannot be set so, or dies of it
+            return Tried(cures=False)
+        return self._judged(outcome)
+
+    @contextmanager
+    def turned(self, turns: Turns) -> Iterator[None]:
+        """Has the engine's settings turned for as long as it lasts."""
+        if not turns:
+            yield
+            return
+        with self.subject.prober.turned(applied(self.subject.specs[0].options, turns)):
+            yield
+
+    def _judged(self, outcome: Outcome) -> Tried:
+        if outcome.failure is not None:
+            return Tried(cures=False)
+        if self.judge is None:
+            return Tried(cures=True, latency=outcome.latency)
+        ends = [self.judge.judge(n, values) for n, values in enumerate(outcome.values)]
+        cures = not any(end.failing for sample in ends for end, _ in sample.values())
+        return Tried(cures, worst_error(ends), outcome.latency)
+
+
+def worst_error(samples: Sequence[Ends]) -> float | None:
+    """Returns the largest relative rms error over all outputs of all samples."""
+    ends = [end for sample in samples for end, _ in sample.values()]
+    if any(end.nonfinite_engine != end.nonfinite_reference for end in ends):
+        return math.inf
+    errors = [e.error / e.scale if e.scale else e.error for e in ends if e.error is not None]
+    return max(errors, default=None)

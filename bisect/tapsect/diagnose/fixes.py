@@ -1,0 +1,216 @@
+"""What cures the failure: the flow over the axes, from the narrowest change to the widest.
+
+::
+
+    fold constants and shape arithmetic ─▶ cured: the folded model is a fix
+    turn settings on the smallest case  ─▶ those that cure it, tried on the whole model
+    turn settings on the whole model    ─▶ when that is asked for, or no case is at hand
+    keep nodes in fp32                  ─▶ when that is asked for
+
+A fix counts when a fresh process, with nothing but it changed, answers right.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import onnx
+
+from debugtaps import EngineFailure, SpecError, WorkerError, fold, freeze, write_atomic
+from tapsect.axes.knobs import Turns, find_cures, groups, setting
+from tapsect.diagnose.blame import FLAKY_REPEATS
+from tapsect.diagnose.cured import CureTest, Tried
+from tapsect.diagnose.ends import EndJudge
+from tapsect.diagnose.subject import Subject
+from tapsect.diagnose.told import Told
+from tapsect.finding import Fix
+from tapsect.simplify import TooLarge, whole
+from tapsect.verdict import Verdict
+
+__all__ = ["FIXABLE", "FIXED", "check_knobs", "fix"]
+
+Tell = Callable[[str, str, str], None]
+
+FIXED = "fixed"
+"""The folder, beside the result, that holds changed models."""
+
+FIXABLE = frozenset({"engine_defect", "precision_limit", "flaky_build", "flaky_run", "unsupported"})
+"""Causes that a change of settings may cure; the cheap ones are tried by themselves."""
+
+LEAST_SECONDS = 10.0
+MOST_SETS = 3
+SMALL = 9_000
+"""Number from which looks at the smallest case are fresh ones."""
+
+
+def check_knobs(subject: Subject) -> None:
+    """Checks, before any work, that the engine has the knobs that were asked for.
+
+    Raises:
+        UsageError: It has not; the message lists those it has.
+    """
+    if subject.options.fixing.knobs:
+        groups(subject.engine.knobs(), {}, subject.options.fixing.knobs)
+
+
+def fix(subject: Subject, told: Told, judge: EndJudge | None, tell: Tell, elapsed: float) -> None:
+    """Fills ``told.fixes`` with what was seen to cure.
+
+    Args:
+        subject: The diagnosis' material.
+        told: What was decided.
+        judge: Judges outputs; None when the reference has no values for them.
+        tell: Writes one step to the trail.
+        elapsed: Seconds that the diagnosis took so far.
+    """
+    asked = subject.options.fixing.thorough
+    if told.status == "agrees" or (not asked and told.cause not in FIXABLE):
+        return
+    budget = subject.options.budget
+    limit = budget if asked else min(budget, max(LEAST_SECONDS, elapsed))
+    test = CureTest(subject, judge, FLAKY_REPEATS if told.flaky else 1, time.monotonic() + limit)
+    if budget <= 0:
+        return
+    _Fixer(subject, told, test, tell).run()
+
+
+@dataclass
+class _Fixer:
+    """One search for cures, along one axis after the other."""
+
+    subject: Subject
+    told: Told
+    test: CureTest
+    tell: Tell
+    before: Tried | None = field(default=None, init=False)
+
+    @property
+    def asked(self) -> bool:
+        return self.subject.options.fixing.thorough
+
+    @property
+    def most(self) -> int:
+        return MOST_SETS if self.asked else 1
+
+    def run(self) -> None:
+        if self.asked and not self.subject.options.fixing.knobs:
+            self.fold()
+        self.turn()
+
+    # -- the model for the given shapes ---------------------------------------------------------
+
+    def fold(self) -> None:
+        """Tries the model with constants and shape arithmetic folded for the given shapes."""
+        subject, fixing = self.subject, self.subject.options.fixing
+        subject.progress.step("fix", "folding constants and shape arithmetic")
+        made = folded(subject, fixing.shapes, fixing.fold_size)
+        if made is None:
+            self.tell("fix", "nothing to fold", "the model has no constants or shapes to fold")
+            return
+        path = subject.work / "folded.onnx"
+        path.write_bytes(made.SerializeToString())
+        left = f"{len(made.graph.node)} of {len(subject.graph.nodes)} operators left"
+        if not self.test.look(model=path).cures:
+            self.tell("fix", "folding does not cure", left)
+            return
+        tried = self.test.look(model=path, timed=True)
+        if not tried.cures:
+            self.tell("fix", "folding cures at times", left)
+            return
+        target = subject.folder / FIXED / "folded.onnx"
+        target.parent.mkdir(exist_ok=True)
+        write_atomic(target, lambda file: file.write(path.read_bytes()))
+        self.tell("fix", "folding alone cures", left)
+        self.add("fold", f"{FIXED}/folded.onnx", tried)
+
+    # -- the engine's settings ------------------------------------------------------------------
+
+    def turn(self) -> None:
+        """Turns settings: on the smallest case first, where there is one."""
+        subject = self.subject
+        subject.progress.step("fix", "turning the engine's settings")
+        fixing = subject.options.fixing
+        knobs: Mapping[str, object] = {}
+        with suppress(EngineFailure):
+            knobs = subject.engine.knobs()
+        grouped = groups(knobs, subject.specs[0].options, fixing.knobs)
+        if not grouped:
+            if self.asked:
+                self.tell("fix", "nothing to turn", "the engine names no knobs")
+            return
+        hints = self.on_case(grouped)
+        cures = [cure for turns in hints or () for cure in self.completed(turns, grouped)]
+        if not cures and (hints is None or self.asked):
+            cures = find_cures(grouped, self.test, most=self.most, thorough=self.asked)
+        count = sum(len(group) for group in grouped)
+        confirmed = [turns for turns in cures if self.confirmed(turns)]
+        if confirmed:
+            self.tell("fix", f"cured by {setting(confirmed[0])}", self.price(count))
+        else:
+            self.tell("fix", "no setting cures", self.price(count))
+
+    def completed(self, turns: Turns, grouped: Sequence[Turns]) -> list[Turns]:
+        """Returns what cures the whole model, too; more of the same option may be needed there."""
+        if self.test(turns):
+            return [turns]
+        options = {turn.option for turn in turns}
+        alike = [group for group in grouped if options & {turn.option for turn in group}]
+        return find_cures(alike, self.test, kept=turns)
+
+    def price(self, count: int) -> str:
+        words = f"{self.test.tries} builds of the whole model for {count} settings"
+        return words + ("; time was up" if self.test.spent else "")
+
+    def on_case(self, grouped: Sequence[Turns]) -> list[Turns] | None:
+        """Returns what cures the smallest case; None when there is none to try."""
+        blame = self.told.blame
+        if blame is None or blame.reduced is None or blame.examiner is None:
+            return None
+        examiner, candidate = blame.examiner, blame.reduced.candidate
+        source = blame.confirmed.source if blame.confirmed else "reference"
+
+        def cures(turns: Turns) -> bool:
+            if self.test.spent:
+                return False
+            try:
+                with self.test.turned(turns):
+                    looks = range(self.test.repeats)
+                    seen = (examiner.examine(candidate, source, fresh=SMALL + n) for n in looks)
+                    return all(each.verdict is Verdict.AGREES for each in seen)
+            except (SpecError, WorkerError):
+                return False
+
+        return find_cures(grouped, cures, most=self.most)
+
+    def confirmed(self, turns: Turns) -> bool:
+        """Returns whether a fresh process agrees; writes the fix down."""
+        tried = self.test.look(turns, timed=True)
+        if tried.cures:
+            self.add("knobs", setting(turns), tried)
+        return tried.cures
+
+    def add(self, kind: str, what: str, tried: Tried) -> None:
+        """Writes a fix down, beside what the engine does without it."""
+        if self.before is None:
+            self.before = self.test.look(timed=True)
+        was = self.before
+        found = Fix(kind, what, was.error, tried.error, was.latency, tried.latency)
+        self.told.fixes = (*self.told.fixes, found)
+
+
+def folded(
+    subject: Subject, shapes: Mapping[str, Sequence[int]] | None, most: int
+) -> onnx.ModelProto | None:
+    """Returns the model folded for shapes, those of the first sample where none are given."""
+    given = {name: value.shape for name, value in subject.samples[0].items()}
+    try:
+        model = whole(
+            onnx.load(subject.model, load_external_data=False), Path(subject.model).parent
+        )
+    except TooLarge:
+        return None
+    return fold(freeze(model, {**given, **(shapes or {})}), most=most, shapes=True)
