@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from support.reducing import FAULT, Graph, Planted, reaches
-from tapsect.reduce import Candidate, Problem, Reduced, reduce
+from tapsect.reduction import Candidate, Problem, Reduced, reduce
 from tapsect.verdict import Signature, Verdict
 
 quick = settings(max_examples=200, deadline=None)

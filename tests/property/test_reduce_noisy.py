@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from support.reducing import FAULT, Graph, chain, residual
 from tapsect.minimal.flaky import Repeated, measure, slice_of
-from tapsect.reduce import Answer, Candidate, Confirm, Problem, Reduced, reduce
+from tapsect.reduction import Answer, Candidate, Confirm, Problem, Reduced, reduce
 from tapsect.verdict import Signature, Verdict
 
 quick = settings(max_examples=30, deadline=None)

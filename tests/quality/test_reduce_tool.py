@@ -20,7 +20,7 @@ from debugtaps import UsageError, read_npz
 from support import zoo
 from support.reducing_models import chain, grep, names_left, reduce_by, saved
 from tapsect.minimal import CommandLine, Rule
-from tapsect.reduce import Confirm
+from tapsect.reduction import Confirm
 
 NO_BUDGET = {"budget": 0.0}
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from tapsect.reduce import Candidate, DoesNotFail, Problem, Reduced, reduce
+from tapsect.reduction import Candidate, DoesNotFail, Problem, Reduced, reduce
 from tapsect.verdict import Signature, Verdict
 
 FAULT = Signature("accuracy")

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from support.reducing import FAULT, chain, culprits, residual
 from tapsect.minimal.ahead import Ahead
-from tapsect.reduce import Answer, Candidate, Problem, Reduced, reduce
+from tapsect.reduction import Answer, Candidate, Problem, Reduced, reduce
 from tapsect.verdict import Verdict
 
 

@@ -17,7 +17,7 @@ from support.reducing import (
     residual,
 )
 from tapsect.candidate import without
-from tapsect.reduce import (
+from tapsect.reduction import (
     TABLE,
     Candidate,
     Confirm,

@@ -12,7 +12,7 @@ import pytest
 from onnx import ModelProto, numpy_helper, parser
 
 from support import zoo
-from tapsect.reduce import Confirm, DoesNotFail, Pass, reduce
+from tapsect.reduction import Confirm, DoesNotFail, Pass, reduce
 from tapsect.simplify import (
     ON_REQUEST,
     TABLE,

@@ -211,7 +211,7 @@ def _names(passes: list[str] | None) -> tuple[str, ...]:
 
 def _confirm(text: str | None) -> Any:
     from debugtaps import UsageError
-    from tapsect.reduce import Confirm
+    from tapsect.reduction import Confirm
 
     if text is None:
         return None

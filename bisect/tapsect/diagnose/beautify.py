@@ -15,7 +15,7 @@ from debugtaps import EngineFailure, ModelError, load_graph
 from tapsect.candidate import Candidate
 from tapsect.localize.examine import Examined, Examiner, Recorded
 from tapsect.probe import Prober
-from tapsect.reduce import Answer, Confirm, DoesNotFail, reduce
+from tapsect.reduction import Answer, Confirm, DoesNotFail, reduce
 from tapsect.replay.reference import Reference
 from tapsect.simplify import TABLE, Simplification, Specimen, TooLarge, specimen, whole
 from tapsect.verdict import Signature, Verdict

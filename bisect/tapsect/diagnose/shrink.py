@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from tapsect.candidate import Candidate
 from tapsect.localize.confirm import Confirmed
 from tapsect.localize.examine import ERRORS, Examiner
-from tapsect.reduce import Confirm, DoesNotFail, Problem, Reduced, reduce
+from tapsect.reduction import Confirm, DoesNotFail, Problem, Reduced, reduce
 from tapsect.replay.reference import Reference
 from tapsect.rounding.floors import limit_for
 from tapsect.verdict import Signature, Verdict

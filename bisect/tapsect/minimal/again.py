@@ -16,7 +16,7 @@ from tapsect.minimal.judges import ByTrial, Judge
 from tapsect.minimal.models import made_whole
 from tapsect.minimal.parts import reduce_parts
 from tapsect.minimal.tally import Tally
-from tapsect.reduce import DoesNotFail, Pass, Reduced
+from tapsect.reduction import DoesNotFail, Pass, Reduced
 from tapsect.replay.reference import Reference
 from tapsect.simplify import Specimen
 

@@ -13,7 +13,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import islice
 from typing import Generic, TypeVar
 
-from tapsect.reduce import Answer
+from tapsect.reduction import Answer
 
 __all__ = ["Ahead"]
 

@@ -18,7 +18,7 @@ from tapsect.minimal.glance import glance
 from tapsect.minimal.ground import Ground
 from tapsect.minimal.magnitude import effect, magnitude
 from tapsect.probe import Prober
-from tapsect.reduce import Answer
+from tapsect.reduction import Answer
 from tapsect.replay.reference import Reference
 from tapsect.rounding.floors import limit_for
 from tapsect.simplify import Specimen

@@ -14,7 +14,7 @@ from debugtaps import write_npz
 from tapsect.checks import Artifacts, CommandLine, Seen, judged, run_command
 from tapsect.minimal.trial import Trial
 from tapsect.probe import Journal
-from tapsect.reduce import Answer
+from tapsect.reduction import Answer
 from tapsect.verdict import Signature, Verdict
 
 __all__ = ["CommandCheck", "together"]

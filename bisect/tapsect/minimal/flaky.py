@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from tapsect.candidate import Candidate, Structure, ordered, restrict, why_invalid
-from tapsect.reduce import Answer
+from tapsect.reduction import Answer
 from tapsect.search.noisy import Firing, NoisyResult, noisy_first_bad, repeats_for
 from tapsect.verdict import Signature, Verdict
 

@@ -33,7 +33,7 @@ from tapsect.minimal.tally import Tally
 from tapsect.minimal.words import end_sentence, other_notes, refused_sentence
 from tapsect.minimal.written import End, write_end, write_model
 from tapsect.progress import Progress, Silent
-from tapsect.reduce import Confirm, DoesNotFail, Reduced
+from tapsect.reduction import Confirm, DoesNotFail, Reduced
 from tapsect.simplify import Specimen
 from tapsect.verdict import Verdict
 

@@ -38,7 +38,7 @@ from tapsect.minimal.plan import Plan
 from tapsect.minimal.trial import Trial
 from tapsect.probe import Journal
 from tapsect.progress import Progress
-from tapsect.reduce import Problem
+from tapsect.reduction import Problem
 from tapsect.replay.reference import Reference, numpy_dtype
 
 __all__ = ["Ground", "Parts", "Unfed", "ground_of", "open_ground"]

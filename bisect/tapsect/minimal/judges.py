@@ -14,7 +14,7 @@ from tapsect.minimal.checks import CommandCheck
 from tapsect.minimal.ground import Ground, Unfed
 from tapsect.minimal.person import PersonCheck
 from tapsect.minimal.trial import Trial
-from tapsect.reduce import Answer
+from tapsect.reduction import Answer
 from tapsect.simplify import Specimen
 from tapsect.verdict import Signature, Verdict
 

@@ -9,7 +9,7 @@ from tapsect.minimal.ground import Parts, Unfed
 from tapsect.minimal.judges import ByTrial
 from tapsect.minimal.parts import ONCE
 from tapsect.minimal.tally import Tally, Told, lanes
-from tapsect.reduce import Answer, DoesNotFail, Pass, reduce
+from tapsect.reduction import Answer, DoesNotFail, Pass, reduce
 from tapsect.simplify import Simplification, Specimen, TooLarge, nearest_passing, specimen, whole
 from tapsect.verdict import Signature, Verdict
 

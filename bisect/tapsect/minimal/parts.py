@@ -11,7 +11,7 @@ from tapsect.minimal.flaky import Repeated, Slice, measure, slice_of
 from tapsect.minimal.ground import Parts
 from tapsect.minimal.tally import Tally, Told, lanes
 from tapsect.minimal.words import doubtful
-from tapsect.reduce import Answer, Confirm, DoesNotFail, Pass, Reduced, reduce
+from tapsect.reduction import Answer, Confirm, DoesNotFail, Pass, Reduced, reduce
 from tapsect.search.noisy import Firing
 from tapsect.verdict import Signature
 

@@ -8,7 +8,7 @@ from debugtaps import OutputError, write_npz
 from tapsect.checks import Ask, ask_verdict
 from tapsect.minimal.trial import Trial
 from tapsect.probe import Journal
-from tapsect.reduce import Answer
+from tapsect.reduction import Answer
 from tapsect.verdict import Signature, Verdict
 
 __all__ = ["PersonCheck"]

@@ -12,7 +12,7 @@ from debugtaps import UsageError
 from tapsect.checks import Artifacts, Ask, CommandLine
 from tapsect.diagnose.given import Options
 from tapsect.diagnose.workers import Workers
-from tapsect.reduce import BY_BISECTION, BY_STEPS, TABLE, Confirm, Pass
+from tapsect.reduction import BY_BISECTION, BY_STEPS, TABLE, Confirm, Pass
 from tapsect.simplify import DEFAULT_THRESHOLD, ON_REQUEST, table
 
 __all__ = ["MODES", "Chosen", "Plan", "choose", "passes_table"]

@@ -15,7 +15,7 @@ from tapsect.minimal.ground import Ground
 from tapsect.minimal.judges import Judge
 from tapsect.minimal.plan import Plan
 from tapsect.progress import Progress
-from tapsect.reduce import Answer, DoesNotFail, Question, Reduced
+from tapsect.reduction import Answer, DoesNotFail, Question, Reduced
 from tapsect.simplify import Specimen
 
 __all__ = ["Tally", "Told", "lanes"]

@@ -9,7 +9,7 @@ from tapsect.candidate import Candidate
 from tapsect.minimal.flaky import Slice
 from tapsect.minimal.plan import Plan
 from tapsect.minimal.written import End
-from tapsect.reduce import DoesNotFail, OtherFailure
+from tapsect.reduction import DoesNotFail, OtherFailure
 from tapsect.search.noisy import Firing
 from tapsect.verdict import Verdict
 

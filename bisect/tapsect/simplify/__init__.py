@@ -1,13 +1,13 @@
 """The plainest model that still fails: sizes, values, bodies, names.
 
-The same driver as for parts of a graph (``tapsect.reduce``), over whole small models.  A pass is
+The same driver as for parts of a graph (``tapsect.reduction``), over whole small models.  A pass is
 one file here and one row of ``TABLE``; what the driver relies on stands in
-``tapsect.reduce.passes``.  Every pass here only beautifies: it may be stopped at any question.
+``tapsect.reduction.passes``.  Every pass here only beautifies: it may be stopped at any question.
 """
 
 from __future__ import annotations
 
-from tapsect.reduce import Pass
+from tapsect.reduction import Pass
 from tapsect.simplify.drop_unused import drop_unused
 from tapsect.simplify.fold_constants import DEFAULT_THRESHOLD, fold_constants
 from tapsect.simplify.problem import Simplification, elements, nearest_passing

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from onnx import ModelProto
 
-from tapsect.reduce import Asked
+from tapsect.reduction import Asked
 from tapsect.simplify.specimen import Specimen, bodies, captured, changed, pruned
 
 __all__ = ["drop_unused"]

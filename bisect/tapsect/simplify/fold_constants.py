@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from debugtaps import fold
-from tapsect.reduce import Asked
+from tapsect.reduction import Asked
 from tapsect.simplify.specimen import Specimen, changed
 
 __all__ = ["DEFAULT_THRESHOLD", "fold_constants"]

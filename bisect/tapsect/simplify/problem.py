@@ -7,7 +7,7 @@ from functools import lru_cache
 
 from onnx import numpy_helper
 
-from tapsect.reduce import Question
+from tapsect.reduction import Question
 from tapsect.simplify.specimen import Specimen, constants, plainness
 
 __all__ = ["Simplification", "elements", "nearest_passing"]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from onnx import GraphProto, ModelProto
 
-from tapsect.reduce import Asked
+from tapsect.reduction import Asked
 from tapsect.simplify.specimen import Specimen, bodies, changed
 
 __all__ = ["short_names"]

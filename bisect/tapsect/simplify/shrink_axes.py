@@ -14,7 +14,7 @@ import numpy as np
 from onnx import ModelProto, TensorProto, numpy_helper
 
 from debugtaps import Array
-from tapsect.reduce import Asked
+from tapsect.reduction import Asked
 from tapsect.simplify.axes import Axis, Sizes, known_shapes
 from tapsect.simplify.axis_rules import entries, tied
 from tapsect.simplify.resizing import declared, smaller

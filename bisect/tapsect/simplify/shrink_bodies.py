@@ -13,7 +13,7 @@ import numpy as np
 import onnx
 from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, inliner, numpy_helper
 
-from tapsect.reduce import Asked
+from tapsect.reduction import Asked
 from tapsect.simplify.axes import integers
 from tapsect.simplify.specimen import (
     Specimen,

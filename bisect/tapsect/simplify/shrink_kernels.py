@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from onnx import AttributeProto, ModelProto, NodeProto, helper, numpy_helper
 
-from tapsect.reduce import Asked
+from tapsect.reduction import Asked
 from tapsect.simplify.axes import integers
 from tapsect.simplify.resizing import declared, smaller
 from tapsect.simplify.specimen import Specimen, changed, replace_values

@@ -14,7 +14,7 @@ import numpy as np
 from onnx import ModelProto, NodeProto, numpy_helper
 
 from debugtaps import Array
-from tapsect.reduce import Asked
+from tapsect.reduction import Asked
 from tapsect.simplify.resizing import declared, smaller
 from tapsect.simplify.specimen import Specimen, constants, node_lists, replace_values
 

@@ -11,7 +11,7 @@ import numpy as np
 from onnx import ModelProto, numpy_helper
 
 from debugtaps import Array
-from tapsect.reduce import Asked
+from tapsect.reduction import Asked
 from tapsect.simplify.specimen import Specimen, changed, constants, plainness, replace_values
 
 __all__ = ["simplify_constants", "simplify_inputs"]

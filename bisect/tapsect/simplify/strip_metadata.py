@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from onnx import ModelProto
 
-from tapsect.reduce import Asked
+from tapsect.reduction import Asked
 from tapsect.simplify.specimen import Specimen, changed, node_lists
 
 __all__ = ["strip_metadata"]

@@ -9,7 +9,7 @@ Everything between a fork and a join goes at once.
 from __future__ import annotations
 
 from tapsect.candidate import Candidate, ordered, readers, without
-from tapsect.reduce.problem import Reducible
+from tapsect.reduction.problem import Reducible
 
 __all__ = ["fold_branch"]
 

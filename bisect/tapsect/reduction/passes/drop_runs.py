@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from tapsect.candidate import Candidate, ordered, without
-from tapsect.reduce.problem import Reducible
+from tapsect.reduction.problem import Reducible
 
 __all__ = ["drop_runs"]
 

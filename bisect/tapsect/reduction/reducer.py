@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Generic, TypeVar
 
-from tapsect.reduce.passes import TABLE, Pass
-from tapsect.reduce.problem import Answer, OtherFailure, Question
+from tapsect.reduction.passes import TABLE, Pass
+from tapsect.reduction.problem import Answer, OtherFailure, Question
 from tapsect.verdict import Signature, Verdict
 
 __all__ = ["TWO_OF_THREE", "Confirm", "DoesNotFail", "Reduced", "Stage", "reduce"]

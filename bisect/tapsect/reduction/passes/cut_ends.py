@@ -10,7 +10,7 @@ The shortest prefix that fails ends with the fault; the shortest suffix of that 
 from __future__ import annotations
 
 from tapsect.candidate import Candidate, ordered, restrict
-from tapsect.reduce.problem import Reducible
+from tapsect.reduction.problem import Reducible
 from tapsect.search.line import first_bad
 from tapsect.verdict import Verdict
 

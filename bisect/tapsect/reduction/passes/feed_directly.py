@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tapsect.reduce.problem import Reducible
+from tapsect.reduction.problem import Reducible
 
 __all__ = ["feed_directly"]
 

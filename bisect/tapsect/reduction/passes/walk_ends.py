@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tapsect.candidate import Candidate, ordered, restrict
-from tapsect.reduce.problem import Reducible
+from tapsect.reduction.problem import Reducible
 
 __all__ = ["walk_ends"]
 

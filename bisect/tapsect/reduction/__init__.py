@@ -10,8 +10,8 @@ reducer        the driver: start check, fixed point, proof of 1-minimality, fres
 from __future__ import annotations
 
 from tapsect.candidate import Candidate, Structure
-from tapsect.reduce.passes import BY_BISECTION, BY_STEPS, TABLE, Pass
-from tapsect.reduce.problem import (
+from tapsect.reduction.passes import BY_BISECTION, BY_STEPS, TABLE, Pass
+from tapsect.reduction.problem import (
     Answer,
     Asked,
     Check,
@@ -20,7 +20,7 @@ from tapsect.reduce.problem import (
     Question,
     Reducible,
 )
-from tapsect.reduce.reducer import Confirm, DoesNotFail, Reduced, Stage, reduce
+from tapsect.reduction.reducer import Confirm, DoesNotFail, Reduced, Stage, reduce
 
 __all__ = [
     "BY_BISECTION",

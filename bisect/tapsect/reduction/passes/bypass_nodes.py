@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tapsect.candidate import Candidate, ordered, ways_around, without
-from tapsect.reduce.problem import Reducible
+from tapsect.reduction.problem import Reducible
 
 __all__ = ["bypass_nodes"]
 

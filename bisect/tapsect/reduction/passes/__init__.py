@@ -43,13 +43,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from tapsect.reduce.passes.bypass_nodes import bypass_nodes
-from tapsect.reduce.passes.cut_ends import cut_ends
-from tapsect.reduce.passes.cut_outputs import cut_outputs
-from tapsect.reduce.passes.drop_runs import drop_runs
-from tapsect.reduce.passes.feed_directly import feed_directly
-from tapsect.reduce.passes.fold_branch import fold_branch
-from tapsect.reduce.passes.walk_ends import walk_ends
+from tapsect.reduction.passes.bypass_nodes import bypass_nodes
+from tapsect.reduction.passes.cut_ends import cut_ends
+from tapsect.reduction.passes.cut_outputs import cut_outputs
+from tapsect.reduction.passes.drop_runs import drop_runs
+from tapsect.reduction.passes.feed_directly import feed_directly
+from tapsect.reduction.passes.fold_branch import fold_branch
+from tapsect.reduction.passes.walk_ends import walk_ends
 
 __all__ = ["BY_BISECTION", "BY_STEPS", "TABLE", "Pass"]
 

@@ -9,7 +9,7 @@ Whatever only the others needed goes with them.
 from __future__ import annotations
 
 from tapsect.candidate import looking_at
-from tapsect.reduce.problem import Reducible
+from tapsect.reduction.problem import Reducible
 from tapsect.search.subsets import minimal_subset
 
 __all__ = ["cut_outputs"]
