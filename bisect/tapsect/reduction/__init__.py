@@ -11,15 +11,8 @@ from __future__ import annotations
 
 from tapsect.candidate import Candidate, Structure
 from tapsect.reduction.passes import BY_BISECTION, BY_STEPS, TABLE, Pass
-from tapsect.reduction.problem import (
-    Answer,
-    Asked,
-    Check,
-    OtherFailure,
-    Problem,
-    Question,
-    Reducible,
-)
+from tapsect.reduction.problem import Check, Problem, Reducible
+from tapsect.reduction.question import Answer, Asked, OtherFailure, Question
 from tapsect.reduction.reducer import Confirm, DoesNotFail, Reduced, Stage, reduce
 
 __all__ = [

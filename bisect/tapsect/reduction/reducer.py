@@ -16,7 +16,7 @@ from itertools import islice
 from typing import Generic, TypeVar
 
 from tapsect.reduction.passes import TABLE, Pass
-from tapsect.reduction.problem import Answer, OtherFailure, Question
+from tapsect.reduction.question import Answer, OtherFailure, Question
 from tapsect.verdict import Signature, Verdict
 
 __all__ = ["TWO_OF_THREE", "Confirm", "DoesNotFail", "Reduced", "Stage", "reduce"]
