@@ -4,6 +4,8 @@
 >>> finding = tapsect.bisect("model.onnx", engine="ort")  # doctest: +SKIP
 >>> finding.message  # doctest: +SKIP
 "Node 'Conv_7' is wrong: …"
+>>> tapsect.reduce("model.onnx", check=["python", "check.py", "{model}"])  # doctest: +SKIP
+Minimized(exit_code=0, message="1 of 64 nodes still fails …
 """
 
 from __future__ import annotations
@@ -11,15 +13,22 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tapsect.diagnose import diagnose as bisect
+    from tapsect.diagnose.flow import diagnose as bisect
     from tapsect.finding import Finding
+    from tapsect.minimal.call import reduce
+    from tapsect.minimal.flow import Minimized
 
 __version__ = "0.1.0"
 
-__all__ = ["Finding", "__version__", "bisect"]
+__all__ = ["Finding", "Minimized", "__version__", "bisect", "reduce"]
 
 # Loaded when first asked for: importing the package costs nothing.
-_HOMES = {"Finding": ("tapsect.finding", "Finding"), "bisect": ("tapsect.diagnose", "diagnose")}
+_HOMES = {
+    "Finding": ("tapsect.finding", "Finding"),
+    "Minimized": ("tapsect.minimal.flow", "Minimized"),
+    "bisect": ("tapsect.diagnose.flow", "diagnose"),
+    "reduce": ("tapsect.minimal.call", "reduce"),
+}
 
 
 def __getattr__(name: str) -> Any:

@@ -59,7 +59,7 @@ class _Asked:
     options: dict[str, Any] = field(default_factory=dict)
 
     def run(self, progress: Progress) -> Finding:
-        from tapsect.diagnose import diagnose
+        from tapsect.diagnose.flow import diagnose
 
         return diagnose(
             self.model, inputs=[self.inputs], engine=self.engine, engine_options=self.options,

@@ -25,12 +25,14 @@ __all__ = [
     "OutputReport",
     "Repeats",
     "Step",
+    "Unseen",
 ]
 
 SCHEMA = 1
 
 Status = Literal["agrees", "diverges", "inconclusive"]
 Evidence = Literal["tapped", "healed", "isolated", "predicate"]
+Hidden = Literal["fused_away", "healed", "untappable", "unreliable", "not_judged"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +105,22 @@ class Coverage:
     def tensors(self) -> int:
         """Returns the number of tensors counted."""
         return self.verified + self.fused_away + self.untappable + self.unreliable + self.not_judged
+
+
+@dataclass(frozen=True, slots=True)
+class Unseen:
+    """Inner tensors that no trusted tap showed.
+
+    Attributes:
+        why: ``fused_away`` into a kernel, ``healed`` (a look at them changes the failure),
+            ``untappable``, ``unreliable`` or ``not_judged``.
+        tensors: Their names.
+        kernel: The kernel that holds them, where the engine tells.
+    """
+
+    why: Hidden
+    tensors: tuple[str, ...]
+    kernel: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,6 +204,7 @@ class Finding:
     signature: Mapping[str, Any] = field(default_factory=dict)
     minimal: Minimal | None = None
     coverage: Coverage = Coverage()
+    unseen: tuple[Unseen, ...] = ()
     fixes: tuple[Fix, ...] = ()
     repeats: Repeats | None = None
     cost: Cost = Cost()
@@ -232,6 +251,7 @@ _PARTS: Mapping[str, type] = {
     "contributors": Divergence,
     "minimal": Minimal,
     "coverage": Coverage,
+    "unseen": Unseen,
     "fixes": Fix,
     "repeats": Repeats,
     "cost": Cost,

@@ -6,7 +6,7 @@ builds, runs or writes.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -233,41 +233,6 @@ class Topology:
         dominators.pop(-1, None)
         counted = set(dominators.values()) - {-1}
         return frozenset(t for i in counted for t in self.graph.nodes[i].writes)
-
-    def spread(self, tensors: Sequence[str], sizes: Mapping[str, int], budget: int) -> list[str]:
-        """Returns the tensors that halve what is left again and again within a memory budget.
-
-        Waists go first within each halving, since cutting one splits the graph in two.
-
-        Args:
-            tensors: Candidates in model order.
-            sizes: Bytes of each.
-            budget: Bytes that may be exposed at once; at least one tensor is returned.
-        """
-        if sum(sizes.get(t, 0) for t in tensors) <= budget:
-            return list(tensors)
-        chosen: list[str] = []
-        left, queue = budget, [(0, len(tensors))]
-        while queue:
-            low, high = queue.pop(0)
-            if low >= high:
-                continue
-            middle = self._middle(tensors, low, high)
-            size = sizes.get(tensors[middle], 0)
-            if size <= left or not chosen:
-                chosen.append(tensors[middle])
-                left -= size
-            queue += [(low, middle), (middle + 1, high)]
-        wanted = set(chosen)
-        return [t for t in tensors if t in wanted]
-
-    def _middle(self, tensors: Sequence[str], low: int, high: int) -> int:
-        middle, reach = (low + high) // 2, (high - low) // 4
-        for step in range(reach + 1):
-            for place in (middle + step, middle - step):
-                if low <= place < high and tensors[place] in self.waists:
-                    return place
-        return middle
 
 
 _STRING = 8  # TensorProto.STRING

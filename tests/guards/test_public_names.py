@@ -47,8 +47,9 @@ def test_the_list_of_tapsect_is_what_it_loads() -> None:
 
 def test_no_public_name_is_that_of_a_submodule() -> None:
     # `from debugtaps import x` gives the submodule once anything has imported it.
-    submodules = {found.name for found in pkgutil.iter_modules(debugtaps.__path__)}
-    assert submodules.isdisjoint(debugtaps.__all__)
+    for package in (debugtaps, tapsect):
+        submodules = {found.name for found in pkgutil.iter_modules(package.__path__)}
+        assert submodules.isdisjoint(package.__all__)
 
 
 @pytest.mark.parametrize("name", debugtaps.__all__)

@@ -152,3 +152,22 @@ def test_single_refused_taps_do_not_lower_what_is_tapped_for_good(
     assert found.accepted == (204, 205)
     assert set(found.refusing) <= set(refusing)
     assert found.calls <= 2 * math.log2(600) + 4
+
+
+def test_favoured_taps_go_first_where_not_all_fit() -> None:
+    looked: list[tuple[int, ...]] = []
+
+    def probe(taps: tuple[int, ...]) -> Look[int]:
+        looked.append(taps)
+        return Look(accepted=True, relevant=frozenset())
+
+    limit = Limit(budget=3.0, weight=lambda _: 1.0)
+    refine(range(16), probe, limit=limit, favoured=lambda tap: tap in (6, 3, 11))
+    assert looked == [(3, 6, 11)]
+
+
+def test_nobody_is_asked_for_favourites_where_all_fit() -> None:
+    def favoured(_: int) -> bool:
+        raise AssertionError
+
+    assert refine(range(9), fault(9, 4), favoured=favoured).calls == 1

@@ -42,16 +42,6 @@ def test_waists_are_where_everything_flows_through(tmp_path: Path) -> None:
     assert not seen.waists & {"Neg_output_0", "Abs_output_0"}
 
 
-def test_spread_halves_within_a_budget_and_prefers_waists(tmp_path: Path) -> None:
-    seen = topology(residual(4), tmp_path)
-    sizes = dict.fromkeys(seen.tappable, 10)
-    chosen = seen.spread(seen.tappable, sizes, 50)
-    assert len(chosen) == 5
-    assert chosen == sorted(chosen, key=seen.tappable.index)
-    assert seen.spread(seen.tappable, sizes, 10**6) == list(seen.tappable)
-    assert len(seen.spread(seen.tappable, sizes, 1)) == 1
-
-
 def test_what_shape_inference_reads_is_neither_cut_nor_shaken(tmp_path: Path) -> None:
     for number, name in enumerate(("computed resize, linear", "anchors from a shape")):
         seen = topology(KERNELS[name].build(), tmp_path / str(number))

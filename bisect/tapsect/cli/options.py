@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -30,6 +30,7 @@ __all__ = [
     "Seed",
     "TapMemory",
     "Timeout",
+    "TapMode",
     "Verbose",
 ]
 
@@ -138,6 +139,14 @@ TapMemory = Annotated[
     typer.Option(metavar="SIZE", help="Memory for tapped tensors of one build, e.g. 512MiB."),
 ]
 Timeout = Annotated[
+TapMode = Annotated[
+    Literal["auto", "border", "mark", "debug"],
+    typer.Option(
+        help="What is tapped: border (first what passes between fused kernels), mark (every "
+        "tensor), debug (the engine's own debug tensors). auto: border where the engine tells "
+        "its kernels.",
+    ),
+]
     float, typer.Option(metavar="SECONDS", min=0.1, help="Longest first build or run.")
 ]
 Budget = Annotated[

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -111,9 +112,13 @@ def reduce(
     engine_option: o.EngineOption = None,
     engine_python: o.EnginePython = None,
     reference: o.Reference = None,
+    reference_model: o.ReferenceModel = None,
     precision: o.Precision = None,
     atol: o.Atol = None,
     rtol: o.Rtol = None,
+    check_error_stat: o.CheckErrorStat = None,
+    max_mape: o.MaxMape = None,
+    judge: o.Judge = None,
     output: Output = Path("reduced.onnx"),
     mode: Mode = "full",
     passes: Passes = None,
@@ -147,6 +152,7 @@ def reduce(
     \b
     Examples:
       tapsect reduce model.onnx --engine my_engine.py:Engine --inputs sample.npz
+      tapsect reduce model.onnx --engine tensorrt --reference golden.npz --judge boxes.py:differ
       tapsect reduce model.onnx -o small.onnx --check python my_check.py {model} {inputs}
       tapsect reduce model.onnx --fail-regex "Op: Mul" --check tapsect inspect {model} --show nodes
       tapsect reduce --passes list
@@ -158,32 +164,46 @@ def reduce(
       2  wrong usage or input    4  the environment failed
       130  interrupted: the best so far was written, and the same command continues
     """
-    from debugtaps import Tolerance, parse_input_shapes, parse_options
-    from tapsect.cli.values import parse_memory
-    from tapsect.diagnose.given import Options
+    from debugtaps import parse_options
     from tapsect.folder import check_folder
-    from tapsect.minimal import Plan, minimize
 
     folder = out or Path(f"tapsect-reduce-{model.stem}")
     check_folder(folder)
-    options = Options(
-        model, tuple(inputs or ()), parse_input_shapes(model_input_shapes or ()) or None,
-        engine or "ort", parse_options(engine_option or ()), engine_python, reference,
-        precision=precision, tolerance=Tolerance.parse(atol=atol or (), rtol=rtol or ()),
-        timeout=timeout, budget=budget, out=folder, seed=seed, command=("tapsect", *sys.argv[1:]),
-    )  # fmt: skip
-    line = c.command_line(
-        check, fail_regex, fail_code, ignore_fail_code, check_timeout, iter_artifact
-    )
-    builtin = engine is not None or engine_option or engine_python is not None
-    plan = Plan(
-        options, output, line, None if line is not None or builtin else c.ask_person,
-        c.one_of("--mode", mode, ("bisect", "linear", "full")), _names(passes),
-        c.one_of("--golden", golden, ("once", "each")), no_reduce_inputs, no_reduce_outputs,
-        parse_memory(fold_size_threshold), _confirm(confirm), jobs, min_good,
-        c.sorted_artifacts(artifacts, artifacts_dir),
-    )  # fmt: skip
-    return _run(plan, minimize, quiet=quiet or plan.ask is not None, as_json=as_json)
+    settings = parse_options(engine_option or ())
+    builtin = check is None and bool(engine or engine_option or engine_python)
+    with ExitStack() as stack:
+        begun = None
+        if builtin:  # engine and reference load while the rest of the program does
+            from tapsect.diagnose.workers import begun as begin
+
+            given = (engine or "ort", settings, engine_python, reference, timeout)
+            begun = stack.enter_context(begin(*given))
+        from debugtaps import Tolerance, parse_input_shapes
+        from tapsect.cli.values import parse_memory
+        from tapsect.diagnose.given import Options
+        from tapsect.minimal import Plan, minimize
+
+        options = Options(
+            model, tuple(inputs or ()), parse_input_shapes(model_input_shapes or ()) or None,
+            engine or "ort", settings, engine_python, reference, reference_model, precision,
+            Tolerance.parse(
+                atol=atol or (), rtol=rtol or (), check_error_stat=check_error_stat or (),
+                max_mape=max_mape or (),
+            ),
+            judge, timeout=timeout, budget=budget, out=folder, seed=seed,
+            command=("tapsect", *sys.argv[1:]),
+        )  # fmt: skip
+        line = c.command_line(
+            check, fail_regex, fail_code, ignore_fail_code, check_timeout, iter_artifact
+        )
+        plan = Plan(
+            options, output, line, None if line is not None or builtin else c.ask_person,
+            c.one_of("--mode", mode, ("bisect", "linear", "full")), _names(passes),
+            c.one_of("--golden", golden, ("once", "each")), no_reduce_inputs, no_reduce_outputs,
+            parse_memory(fold_size_threshold), _confirm(confirm), jobs, min_good,
+            c.sorted_artifacts(artifacts, artifacts_dir), begun,
+        )  # fmt: skip
+        return _run(plan, minimize, quiet=quiet or plan.ask is not None, as_json=as_json)
 
 
 def _run(plan: Plan, minimize: Any, *, quiet: bool, as_json: bool) -> int:

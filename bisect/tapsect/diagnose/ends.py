@@ -13,6 +13,7 @@ from debugtaps import Array, InputError, ReferenceFailed
 from tapsect.diagnose.exported import Export, leaves_torch
 from tapsect.diagnose.subject import Subject
 from tapsect.localize.taps import Ends
+from tapsect.replay.coarse import coarse_ends
 from tapsect.replay.reference import numpy_dtype, widen_array
 from tapsect.replay.regions import Classes, Replay
 from tapsect.rounding.discrete import unexplained
@@ -152,14 +153,10 @@ class Truth:
         """Returns the outputs judged at the precision the engine was found to compute in."""
         subject = self.subject
         limit = limit_for(max(classes.contraction, classes.rest))
-        measured = subject.reference.ends(
-            subject.samples[number], samples=samples,
-            level=classes.rest, contraction=classes.contraction,
-        )  # fmt: skip
-        base = self.measured(number).base
-        measured = replace(
-            measured, base=base, spread=_widest(measured.spread, measured.base, rounded)
+        measured = coarse_ends(
+            subject.reference, subject.samples[number], classes, samples=samples, rounded=rounded
         )
+        measured = replace(measured, base=self.measured(number).base)
         return [
             judge_output(
                 name, value, measured, subject.reference.roundoff(name, classes.rest), limit,
@@ -261,15 +258,3 @@ class EndJudge:
             )
             for n, (e, v) in ends.items()
         }  # fmt: skip
-
-
-def _widest(
-    spread: Mapping[str, Array], base: Mapping[str, Array], rounded: Mapping[str, Array]
-) -> dict[str, Array]:
-    """Returns the spread, widened where really rounded values leave the base further."""
-    widest = dict(spread)
-    for name, drift in spread.items():
-        if name in rounded and rounded[name].shape == drift.shape:
-            moved = np.abs(rounded[name].astype(np.float64) - base[name].astype(np.float64))
-            widest[name] = np.maximum(drift, np.where(np.isfinite(moved), moved, 0.0))
-    return widest

@@ -29,7 +29,7 @@ from tapsect.diagnose.failure import blame_error
 from tapsect.diagnose.fixes import check_knobs, fix
 from tapsect.diagnose.given import Fixing
 from tapsect.diagnose.place import Place
-from tapsect.diagnose.subject import Options, Source, Subject, open_subject
+from tapsect.diagnose.subject import Options, Source, Subject, TapMode, open_subject
 from tapsect.diagnose.summary import Told, compose
 from tapsect.diagnose.why import explain_agreement, note_nan
 from tapsect.finding import Finding, Step
@@ -55,6 +55,7 @@ def diagnose(
     tolerance: Tolerance | None = None,
     judge: str | None = None,
     tap_memory: int = 1 << 30,
+    tap_mode: TapMode = "auto",
     timeout: float = 600.0,
     budget: float = 120.0,
     out: Path | None = None,
@@ -80,6 +81,8 @@ def diagnose(
         tolerance: The user's own rule for outputs, in place of end-to-end floors.
         judge: ``file.py:function`` that returns why outputs fail, given engine's and reference's.
         tap_memory: Bytes that taps may take in one build.
+        tap_mode: ``border`` taps between fused kernels first, ``mark`` every tensor, ``debug``
+            the engine's own debug tensors; ``auto`` is ``border`` where the engine tells kernels.
         timeout: Seconds that one build or run may take.
         budget: Seconds for what only makes the case prettier.
         out: Folder for ``result.json``, report, journal and case; ``tapsect-<model>`` if None.
@@ -97,7 +100,7 @@ def diagnose(
     options = Options(
         Path(model), tuple(inputs), input_shapes, engine, dict(engine_options or {}),
         engine_python, reference, reference_model, precision, tolerance, judge,
-        tap_memory, timeout, budget, out, seed, tuple(command), fixing or Fixing(),
+        tap_memory, tap_mode, timeout, budget, out, seed, tuple(command), fixing or Fixing(),
     )  # fmt: skip
     with claimed(out or Path(f"tapsect-{Path(model).stem}")) as folder:
         subject = open_subject(options, folder, progress or Silent())
@@ -212,7 +215,7 @@ class _Diagnosis:
         worst = max(failing, key=lambda n: max(e.floors for e, _ in ends[n].values()))
         told.failure = self._kind(ends[worst])
         told.failing_samples, told.sample = tuple(failing), worst
-        place = Place(subject, told, ends[worst], judge, truth, self._step)
+        place = Place(subject, told, ends[worst], judge, truth, self._step, fusions=outcome.fusions)
         place.find()
 
     def _kind(self, ends: Ends) -> str:

@@ -6,7 +6,7 @@ import importlib.util
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from debugtaps import (
     Array,
@@ -28,6 +28,7 @@ __all__ = [
     "Judge",
     "Options",
     "Source",
+    "TapMode",
     "golden_values",
     "load_judge",
     "read_samples",
@@ -36,6 +37,7 @@ __all__ = [
 
 Judge = Callable[[Mapping[str, Array], Mapping[str, Array]], Any]
 Source = str | Path | Mapping[str, Array]
+TapMode = Literal["auto", "border", "mark", "debug"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +75,7 @@ class Options:
     tolerance: Tolerance | None = None
     judge: str | None = None
     tap_memory: int = 1 << 30
+    tap_mode: TapMode = "auto"
     timeout: float = 600.0
     budget: float = 120.0
     out: Path | None = None

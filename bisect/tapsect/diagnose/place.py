@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from tapsect.diagnose.blame import Blame, blame_values
@@ -10,8 +10,8 @@ from tapsect.diagnose.ends import EndJudge, Truth
 from tapsect.diagnose.subject import Subject
 from tapsect.diagnose.told import Told
 from tapsect.diagnose.why import explain_precision, explain_unblamed
+from tapsect.localize.kernels import Kernels
 from tapsect.localize.taps import Ends, Located, Locator
-from tapsect.replay.regions import Classes
 
 __all__ = ["Place"]
 
@@ -31,11 +31,13 @@ class Place:
         judge: Judges outputs.
         truth: What they should be.
         tell: Writes one step to the trail, with the builds since the last one.
+        fusions: Nodes that the untapped build runs as one, where the engine tells.
     """
 
     def __init__(
-        self, subject: Subject, told: Told, before: Ends, judge: EndJudge, truth: Truth, tell: Tell
-    ) -> None:
+        self, subject: Subject, told: Told, before: Ends, judge: EndJudge, truth: Truth, tell: Tell,
+        *, fusions: Sequence[frozenset[str]] = (),
+    ) -> None:  # fmt: skip
         self.subject, self.told, self.before = subject, told, before
         self.judge, self.truth, self.tell = judge, truth, tell
         self.number = told.sample
@@ -45,14 +47,15 @@ class Place:
             feeds=subject.samples[self.number], before=before,
             measured=truth.measured(self.number),
             judge=lambda values: judge.judge(self.number, values), end_limit=subject.end_limit,
-            tap_memory=subject.options.tap_memory, known=_stated(subject),
-            progress=subject.progress,
+            tap_memory=subject.options.tap_memory, known=subject.coarse,
+            kernels=_kernels(subject, fusions),
+            border=subject.options.tap_mode in ("auto", "border"), progress=subject.progress,
             tell=lambda what, why: tell("taps", what, why),
         )  # fmt: skip
 
     def find(self) -> None:
         """Finds the place and blames, or explains why nothing is to blame."""
-        told, stated = self.told, _stated(self.subject)
+        told, stated = self.told, self.subject.coarse
         within = self.truth.within(self.number, self.before, stated) if stated else None
         located = self._located() if within is None else self.locator.locate(most=1)
         told.located, evidence = located, located.evidence
@@ -110,12 +113,20 @@ class Place:
 
 
 def _one_operator(located: Located) -> bool:
-    """Returns whether a single operator was seen to be at fault."""
-    evidence = located.evidence
-    return evidence is not None and any(len(s.nodes) == 1 for s in evidence.culprits)
+    """Returns whether a single operator, or kernel, was seen to be at fault."""
+    evidence, kernels = located.evidence, located.kernels
+    if evidence is None:
+        return False
+    held = [kernels.holding(s.nodes) if kernels else None for s in evidence.culprits]
+    return any(
+        len(s.nodes) == 1 or (kernel is not None and kernel >= set(s.nodes))
+        for s, kernel in zip(evidence.culprits, held, strict=True)
+    )
 
 
-def _stated(subject: Subject) -> Classes | None:
-    """Returns the precision the engine says it computes in, where it is coarser than asked."""
-    u = subject.engine.unit_roundoff()
-    return Classes(u, u) if u is not None and u > subject.roundoff else None
+def _kernels(subject: Subject, fusions: Sequence[frozenset[str]]) -> Kernels:
+    """Returns what the engine told of its kernels; says where border taps were asked in vain."""
+    kernels = Kernels(subject.graph, fusions)
+    if subject.options.tap_mode == "border" and not kernels:
+        subject.notes.append("the engine tells of no fused kernels: every tensor was tapped")
+    return kernels

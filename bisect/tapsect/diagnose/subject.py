@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, get_args
 
 import numpy as np
 
@@ -32,6 +32,7 @@ from tapsect.diagnose.given import (
     Judge,
     Options,
     Source,
+    TapMode,
     golden_values,
     load_judge,
     read_samples,
@@ -41,13 +42,14 @@ from tapsect.diagnose.workers import Workers, workers
 from tapsect.folder import WORK, clear_results
 from tapsect.probe import Journal, Prober
 from tapsect.progress import Progress
+from tapsect.replay.precision import Classes
 from tapsect.replay.reference import Reference, own_roundoff
 from tapsect.rounding.floors import limit_for
 
 if TYPE_CHECKING:
     from tapsect.diagnose.from_torch import FromTorch
 
-__all__ = ["Judge", "Options", "Source", "Subject", "open_subject"]
+__all__ = ["Judge", "Options", "Source", "Subject", "TapMode", "open_subject"]
 
 
 @dataclass
@@ -108,6 +110,12 @@ class Subject:
         """Returns F at the stated precision."""
         return limit_for(self.roundoff).end
 
+    @property
+    def coarse(self) -> Classes | None:
+        """Returns the precision the engine says it computes in, where it is coarser than asked."""
+        u = self.engine.unit_roundoff()
+        return Classes(u, u) if u is not None and u > self.roundoff else None
+
     def close(self, *, finished: bool) -> None:
         """Ends workers and removes what nobody needs any more."""
         with suppress(Exception):
@@ -158,6 +166,13 @@ def open_subject(
         original = _original(options, graph, truth, work, stated)
         for host in (engine, truth):
             host.ready()  # an engine that cannot be loaded is found before anything is kept
+        if options.tap_mode not in get_args(TapMode):
+            modes = ", ".join(get_args(TapMode))
+            raise SpecError(f"--tap-mode {options.tap_mode!r} is not known; expected {modes}")
+        if options.tap_mode == "debug" and not engine.promotes_taps:
+            raise SpecError(
+                f"--tap-mode debug: {options.engine} has no debug tensors; use border or mark"
+            )
         who = _engine_identity(options, graph, both.specs[0])
         journal = _journal(folder, _identity(options, who, given.samples), given, progress)
         model = _first_model(path, graph, given, work)
@@ -232,7 +247,7 @@ def _first_model(path: Path, graph: Graph, given: Given, work: Path) -> Path:
 def _identity(options: Options, engine: str, samples: Sequence[Mapping[str, Array]]) -> str:
     digest = hashlib.sha256(engine.encode())
     parts = (options.reference, options.reference_model, options.precision, options.tolerance,
-             options.judge, options.tap_memory, options.seed)  # fmt: skip
+             options.judge, options.tap_memory, options.tap_mode, options.seed)  # fmt: skip
     digest.update(repr(parts).encode())
     for sample in samples:
         for name in sorted(sample):

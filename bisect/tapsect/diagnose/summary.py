@@ -19,7 +19,7 @@ from tapsect.environment import environment
 from tapsect.finding import Cost, Coverage, Divergence, Finding, Minimal, OutputReport
 from tapsect.folder import CASE, RESULT
 from tapsect.localize.taps import Suspect
-from tapsect.replay.regions import Judgement
+from tapsect.replay.regions import Classes, Judgement
 from tapsect.rounding.floors import PRECISIONS, u_name
 
 __all__ = ["Told", "compose"]
@@ -72,6 +72,7 @@ class _Composer:
                 round(told.seconds, 3), reduce_builds,
             ),
             trail=told.trail,
+            unseen=told.located.unseen if told.located else (),
             notes=(*subject.notes, *(told.blame.notes if told.blame else ())),
             said=_said(told.engine_failure),
             environment=machine,
@@ -173,12 +174,8 @@ class _Composer:
         return propagated(self.subject.reference, feeds, located.evidence.values, suspect.tensor)
 
     def _kernel(self, suspect: Suspect) -> str | None:
-        evidence = self.told.located.evidence if self.told.located else None
-        names = {self.graph.nodes[i].name for i in suspect.nodes}
-        for group in evidence.fusions if evidence else ():
-            if names & group:
-                return "+".join(sorted(group))
-        return None
+        kernels = self.told.located.kernels if self.told.located else None
+        return kernels.name(suspect.nodes) if kernels else None
 
     def _culprits(self, first: Divergence | None) -> tuple[str, ...]:
         told = self.told
@@ -203,10 +200,16 @@ class _Composer:
 
     def _classes(self) -> dict[str, str]:
         """Returns the precision that each class of operators was seen to compute in."""
-        located, least = self.told.located, self.subject.roundoff
-        if located is None or located.evidence is None:
+        classes, least = self._computed(), self.subject.roundoff
+        if classes is None:
             return {}
-        classes = located.evidence.classes
+    def _computed(self) -> Classes | None:
+        """Returns in what the engine was seen to compute, or says it does where no tap was sure."""
+        located = self.told.located
+        if located is None:
+            return None
+        return located.evidence.classes if located.evidence else self.subject.coarse
+
         return {
             "contractions": u_name(max(classes.contraction, least)),
             "the rest": u_name(max(classes.rest, least)),
@@ -216,9 +219,8 @@ class _Composer:
         subject, classes = self.subject, self._classes()
         named = {u: n for n, u in reversed(PRECISIONS.items())}
         stated = subject.options.precision or named.get(subject.roundoff, "model")
-        effective = None
-        if self.told.located is not None and self.told.located.evidence is not None:
-            seen = self.told.located.evidence.classes
+        seen, effective = self._computed(), None
+        if seen is not None:
             effective = u_name(max(seen.contraction, seen.rest, subject.roundoff))
         return {"stated": stated, "effective": effective, "classes": classes}
 

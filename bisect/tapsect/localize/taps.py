@@ -3,6 +3,9 @@
 One build with every tap, where memory and builder allow; the observer proof that the taps did
 not change the failure; the replay of all regions between taps; the causal test.  When taps heal
 the failure or the builder refuses them, :func:`tapsect.search.refine` finds taps that do not.
+
+Where the engine tells which operators run as one kernel, only what passes between kernels is
+tapped first; the kernel that is wrong is then looked into.
 """
 
 from __future__ import annotations
@@ -14,20 +17,21 @@ from pathlib import Path
 import numpy as np
 
 from debugtaps import Array, EngineFailure, promote, save
-from tapsect.localize.evidence import Evidenced, Located, Suspect, classes_from, coverage_of
-from tapsect.localize.liars import liars
+from tapsect.localize.evidence import Ends, Evidenced, Located, Suspect, Taps
+from tapsect.localize.inside import look_inside
+from tapsect.localize.kernels import Kernels
+from tapsect.localize.weighing import Weigher
 from tapsect.probe import Outcome, Prober
 from tapsect.progress import Progress
-from tapsect.replay.causal import MOST_SUSPECTS, Effect, causal_test
+from tapsect.replay.coarse import coarse_ends
 from tapsect.replay.reference import Reference, numpy_dtype
-from tapsect.replay.regions import Classes, Judgement, Replay
+from tapsect.replay.regions import Classes
 from tapsect.rounding.floors import rms
-from tapsect.rounding.outputs import End, Measured, same_answer, same_failure
+from tapsect.rounding.outputs import Measured, same_answer, same_failure
 from tapsect.search.frontier import Limit, Look, Refined, refine
 
 __all__ = ["Ends", "Evidenced", "Located", "Locator", "Suspect"]
 
-Ends = Mapping[str, tuple[End, Array | None]]
 Judge = Callable[[Mapping[str, Array]], Ends]
 
 
@@ -45,6 +49,8 @@ class Locator:
         end_limit: F at the stated precision.
         tap_memory: Bytes that taps may take in one build.
         known: Precision the engine states, in place of the vote.
+        kernels: What the untapped build runs together.
+        border: Whether to tap between kernels first.
         progress: Hears of each build.
         tell: Writes one step to the trail: with what was built, and what that showed.
     """
@@ -52,18 +58,24 @@ class Locator:
     def __init__(
         self, reference: Reference, prober: Prober, folder: Path, *,
         feeds: Mapping[str, Array], before: Ends, measured: Measured, judge: Judge,
-        end_limit: float, tap_memory: int, known: Classes | None, progress: Progress,
-        tell: Callable[[str, str], None],
+        end_limit: float, tap_memory: int, known: Classes | None, kernels: Kernels,
+        border: bool, progress: Progress, tell: Callable[[str, str], None],
     ) -> None:  # fmt: skip
         self.reference, self.prober, self.folder = reference, prober, folder
         self.graph, self.topology = reference.graph, reference.topology
         self.feeds, self.before, self.measured, self.judge = feeds, before, measured, judge
-        self.end_limit, self.tap_memory, self.known = end_limit, tap_memory, known
+        self.end_limit, self.tap_memory, self.kernels = end_limit, tap_memory, kernels
+        self.closed = kernels if border else Kernels(reference.graph)
         self.progress, self.tell = progress, tell
+        self.weigher = Weigher(
+            reference, feeds, before=before, measured=measured, end_limit=end_limit, known=known,
+            progress=progress,
+        )  # fmt: skip
         self.evidence: Evidenced | None = None
         self.strict, self.altered, self.fresh = True, False, 0
         self.looked: dict[tuple[str, ...], Outcome] = {}
         self.weighed: dict[tuple[str, ...], Evidenced] = {}
+        self.shown: set[str] = set()
         self.observer: list[str] = []
         self.coarse: Measured | None = None
 
@@ -81,21 +93,52 @@ class Locator:
                 before is remembered.
         """
         order = self.topology.tappable
+        border = tuple(t for t in order if self.closed.border(t))
         sizes = self._sizes(order)
         limit: Limit[str] = Limit(float(self.tap_memory), lambda t: float(sizes[t]))
+        found = self._refined(border, limit, most)
+        if self.evidence is None and border != order and most is None:
+            found = self._refined(order, limit, most)  # the kernels are not as they were told
+        if (self._scattered(found) and limit.fits(found.accepted)) or not order:
+            self._look(found.accepted)  # without taps, the outputs alone are replayed
+        taps = Taps.of(found)
+        if most is None:
+            taps = self._inside(taps, limit)
+        return Located.of(
+            self.graph, order, taps, self.evidence, self.kernels, self.closed, self.shown,
+            self.observer[0] if self.observer else "faithful",
+        )  # fmt: skip
+
+    def _refined(self, order: Sequence[str], limit: Limit[str], most: int | None) -> Refined[str]:
         most = most or 2 * int(math.log2(len(order) + 2)) + 24
-        found = refine(order, self._look, limit=limit, max_calls=most)
+        found = self._search(order, limit, most)
         if self.evidence is None and self.altered:
             # Nothing failed just as before: what fails much as before is the next best.
             self.strict = False
-            found = refine(order, self._look, limit=limit, max_calls=most)
-        if (self._scattered(found) and limit.fits(found.accepted)) or not order:
-            self._look(found.accepted)  # without taps, the outputs alone are replayed
-        coverage = coverage_of(self.graph, order, found, self.evidence)
-        return Located(
-            self.evidence, coverage, found.healing, found.refusing,
-            self.observer[0] if self.observer else "faithful",
-        )  # fmt: skip
+            found = self._search(order, limit, most)
+        return found
+
+    def _search(self, order: Sequence[str], limit: Limit[str], most: int) -> Refined[str]:
+        def narrow(tensor: str) -> bool:
+            return tensor in self.topology.waists  # found when first asked: it costs a pass
+
+        return refine(order, self._look, limit=limit, max_calls=most, favoured=narrow)
+
+    def _inside(self, taps: Taps, limit: Limit[str]) -> Taps:
+        """Returns the taps after a look into the kernels that hold the fault."""
+        evidence = self.evidence
+        if evidence is None or not evidence.culprits or not self.closed:
+            return taps
+        nodes = frozenset().union(*(s.judgement.region for s in evidence.culprits))
+        hidden = self.closed.inside(nodes, self.topology.tappable)
+        hidden = tuple(t for t in hidden if t not in self.shown and t not in taps.barred)
+        found = look_inside(hidden, taps.accepted, self._beside, limit)
+        if self.evidence is not None and not self.evidence.culprits:
+            self.evidence = evidence  # what was seen whole is more than its harmless pieces
+        return taps.also(found)
+
+    def _beside(self, taps: Collection[str]) -> Look[str]:
+        return self._look(tuple(t for t in self.topology.tappable if t in taps))
 
     def _scattered(self, found: Refined[str]) -> bool:
         """Returns whether trusted taps bound the fault more closely than the last look did."""
@@ -132,9 +175,10 @@ class Locator:
         if missing:
             self._note(f"{len(taps)} taps", f"{len(missing)} of them were not exposed")
         if taps not in self.weighed:
-            self.weighed[taps] = self._weigh(outcome, taps)
+            self.weighed[taps] = self.weigher.weigh(outcome, taps)
         self.evidence = self.weighed[taps]
-        self._note(f"{len(taps)} taps", self._summary(self.evidence))
+        self.shown.update(t for t in taps if t in values)
+        self._note(f"{len(taps)} taps", self._summary(self.evidence, outcome))
         return Look(accepted=True, relevant=self._relevant(self.evidence, taps))
 
     def _probe(self, model: Path, taps: tuple[str, ...]) -> Outcome:
@@ -169,7 +213,10 @@ class Locator:
         if stated <= (self.reference.stated or 2.0**-24):
             return False
         if self.coarse is None:
-            self.coarse = self.reference.ends(self.feeds, samples=8, level=stated)
+            self.coarse = coarse_ends(
+                self.reference, self.feeds, Classes(stated, stated), samples=8,
+                rounded=self.reference.narrowed(self.feeds, stated),
+            )  # fmt: skip
         for name, (end, _) in self.before.items():
             spread = self.coarse.spread.get(name)
             after = ends[name][0]
@@ -186,13 +233,17 @@ class Locator:
             self.tell(what, why)
             self.fresh = 0
 
-    def _summary(self, evidence: Evidenced) -> str:
+    def _summary(self, evidence: Evidenced, outcome: Outcome) -> str:
         culprits, harmless = len(evidence.culprits), len(evidence.harmless)
         judged = sum(j.kind != "not_judged" for j in evidence.judgements.values())
-        return (
+        said = (
             f"fails as before; {judged} tensors replayed, {culprits} with an error that moves "
             f"the outputs, {harmless} that move nothing"
         )
+        if not self.kernels:
+            return said
+        same = self.kernels.alike(Kernels(self.graph, outcome.fusions))
+        return f"{said}; the kernels are {'as' if same else 'not as'} in the untapped build"
 
     def _relevant(self, evidence: Evidenced, taps: Collection[str]) -> frozenset[str] | None:
         """Returns the taps inside a bad region or at its border; None when nothing is bad."""
@@ -205,64 +256,6 @@ class Locator:
                 found.update(node.reads, node.writes)
         inside = found - set(taps)
         return frozenset(found) if inside & set(self.topology.tappable) else frozenset()
-
-    # -- evidence ------------------------------------------------------------------------------
-
-    def _weigh(self, outcome: Outcome, taps: Sequence[str]) -> Evidenced:
-        """Replays, drops taps that lie, and tests what the suspects do."""
-        shown = set(taps) | self.graph.outputs.keys()
-        values = {t: v for t, v in outcome.values[0].items() if t in shown}
-        known = self._stated(outcome.precisions) or self.known
-        self.progress.step("locate", "replaying every operator on the engine's own inputs")
-        replay = Replay(self.reference, self.feeds, values)
-        judgements, classes = replay.judge(known=known)
-        unreliable = liars(replay, judgements, classes)
-        if unreliable:
-            values = {t: v for t, v in values.items() if t not in unreliable}
-            replay = Replay(self.reference, self.feeds, values)
-            judgements, classes = replay.judge(known=classes)
-        culprits, harmless = self._weighed(replay, judgements, values)
-        return Evidenced(
-            values, judgements, classes, culprits, harmless, unreliable, outcome.fusions
-        )
-
-    def _stated(self, precisions: Mapping[str, str]) -> Classes | None:
-        return None if not precisions else classes_from(precisions, self.reference)
-
-    def _weighed(
-        self, replay: Replay, judgements: Mapping[str, Judgement], values: Mapping[str, Array]
-    ) -> tuple[tuple[Suspect, ...], tuple[Suspect, ...]]:
-        suspects = [j for j in judgements.values() if j.suspect]
-        suspects.sort(key=lambda j: (-j.ratio, self.topology.position.get(j.tensor, 0)))
-        shapes = [j for j in suspects if j.kind in ("wrong_shape", "wrong_dtype")]
-        others = [j for j in suspects if j not in shapes]
-        # A region that holds a smaller bad region is a consequence of it.
-        others = [j for j in others if not any(k.region < j.region for k in suspects)]
-        others = others[:MOST_SUSPECTS]
-        replayed = replay.bases([j.tensor for j in others])
-        errors = {t: (values[t], y) for t, y in replayed.items() if values[t].shape == y.shape}
-        self.progress.step("locate", f"testing what {len(errors)} suspects do to the outputs")
-        effects = causal_test(
-            self.reference, self.feeds, errors, [e for e, _ in self.before.values()],
-            self.measured, {n: v for n, (_, v) in self.before.items() if v is not None},
-            self.end_limit,
-        ) if errors else {}  # fmt: skip
-        effects |= {j.tensor: Effect(float("inf"), 1.0, culprit=True) for j in shapes}
-        found = [self._suspect(j, effects[j.tensor]) for j in suspects if j.tensor in effects]
-        culprits = [s for s in found if s.effect.culprit]
-        culprits.sort(key=self._blame_order)
-        return tuple(culprits), tuple(s for s in found if not s.effect.culprit)
-
-    def _suspect(self, judgement: Judgement, effect: Effect) -> Suspect:
-        nodes = self.topology.blamed(judgement.region)
-        return Suspect(judgement, effect, nodes, "tapped")
-
-    def _blame_order(self, suspect: Suspect) -> tuple[float, int, int]:
-        share = round(min(suspect.effect.share, 1e6), 2)
-        tensor = suspect.tensor
-        return (
-            -share, self.topology.depth.get(tensor, 0), self.topology.position.get(tensor, 0)
-        )  # fmt: skip
 
 
 def _first(failure: EngineFailure) -> str:

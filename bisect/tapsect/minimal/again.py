@@ -72,5 +72,9 @@ def _judge(tally: Tally, ground: Ground) -> Judge:
     if isinstance(judge, ByTrial):
         return ByTrial(judge.check, ground, fed=judge.fed)
     assert isinstance(judge, Builtin)
-    subject = replace(judge.subject, reference=ground.reference, graph=ground.graph)
+    # What the user said of the whole says nothing of the part that is left.
+    subject = replace(
+        judge.subject, reference=ground.reference, graph=ground.graph, golden=None, original=None,
+        judge=None,
+    )  # fmt: skip
     return Builtin(ground, subject)

@@ -14,6 +14,7 @@ from tapsect.diagnose.beautify import examine_specimen
 from tapsect.diagnose.subject import Subject
 from tapsect.localize.examine import ERRORS, Examined, Examiner, Recorded
 from tapsect.minimal.checks import together
+from tapsect.minimal.given_truth import given_truth
 from tapsect.minimal.glance import glance
 from tapsect.minimal.ground import Ground
 from tapsect.minimal.magnitude import effect, magnitude
@@ -47,6 +48,7 @@ class Builtin:
 
     Attributes:
         kind: The failure that is looked for, known once the start was judged.
+        why_not: Why the whole is not seen to fail, where the user's own truth has a say in it.
     """
 
     def __init__(self, ground: Ground, subject: Subject) -> None:
@@ -57,6 +59,9 @@ class Builtin:
         self._size: int | None = None
         self._settled: dict[tuple[Candidate, int], Examined] = {}
         self.wanted: Signature | None = None
+        self.why_not = ""
+        self._start: Candidate | None = None
+        self._given = given_truth(subject)
         self._lock = threading.Lock()
         self._lanes = {0: self._lane(subject.reference, subject.prober, ground.work)}
 
@@ -72,7 +77,10 @@ class Builtin:
 
     def settle(self, start: Candidate) -> None:
         """Learns from the start which failure is looked for."""
+        self._start = start
         for number in range(len(self.ground.samples)):
+            if self._is_right(start, number):
+                continue
             examiner = self._lanes[0].examiners[number]
             examined = examiner.examine(start, "reference")
             if examined.failure is not None:
@@ -106,15 +114,37 @@ class Builtin:
         """Returns what the engine does with a part: bad when it is for any sample."""
         answers: list[Answer] = []
         for number in range(len(self.ground.samples)) if samples is None else samples:
+            if self._is_right(candidate, number, fresh):
+                answers.append((Verdict.AGREES, None))
+                continue
             examined = None if fresh else self._settled.get((candidate, number))
             if examined is None:
                 examiner = self._of(lane).examiners[number]
                 examined = examiner.examine(candidate, "reference", fresh=fresh)
+            self._note_reference(candidate, examined)
             signature = self._sized(candidate, number, examined, lane)
             answers.append((examined.verdict, signature))
             if examined.verdict is Verdict.DIVERGES and self._is_wanted(signature):
                 return answers[-1]
         return together(answers)
+
+    def _is_right(self, candidate: Candidate, number: int, fresh: int = 0) -> bool:
+        """Returns whether the user's own truth says that the whole is right."""
+        if self._given is None or candidate != self._start:
+            return False
+        right = self._given.fails(number, fresh=fresh) is False
+        if right:
+            self.why_not = f"{self._given.source} find nothing wrong"
+        return right
+
+    def _note_reference(self, candidate: Candidate, examined: Examined) -> None:
+        """Says why a whole that the user's own truth finds wrong cannot be reduced."""
+        whole = self._given is not None and candidate == self._start
+        if self._given is not None and whole and examined.verdict is Verdict.AGREES:
+            self.why_not = (
+                f"{self._given.source} find it wrong, but the engine answers as the reference does;"
+                " tapsect bisect tells what differs"
+            )
 
     def _sized(
         self, candidate: Candidate, number: int, examined: Examined, lane: int

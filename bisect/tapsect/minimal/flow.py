@@ -133,7 +133,8 @@ class _Run:
         reached = reduce_parts(tally, start, self.chosen.parts)
         result = reached.result
         if isinstance(result, DoesNotFail):
-            return Minimized(3, refused_sentence(tally.plan, result, reached.firing))
+            why = tally.judge.why_not if isinstance(tally.judge, Builtin) else ""
+            return Minimized(3, refused_sentence(tally.plan, result, reached.firing, why))
         self._refuse_blind(result)
         tally.notes += other_notes(reached.problem.other_failures, ground.graph)
         sample = kept_sample(tally, reached.problem, result.candidate)

@@ -21,6 +21,7 @@ from debugtaps import (
     InputSpec,
     ModelError,
     TensorType,
+    UsageError,
     extract,
     follow,
     implied_inputs,
@@ -213,9 +214,14 @@ def open_ground(plan: Plan, folder: Path, progress: Progress) -> Iterator[Ground
             subject.close(finished=False)
         return
     options, work = plan.options, folder / WORK
+    golden, spec = truth_of(options.reference)
+    if options.judge or options.reference_model or golden:
+        raise UsageError(
+            "--judge, --reference-model and golden values judge an engine; with --check the"
+            " command alone judges: drop them, or give --engine in place of --check"
+        )
     shutil.rmtree(work, ignore_errors=True)
     stated = stated_roundoff(options.precision)
-    _, spec = truth_of(options.reference)
     truth = Host(spec, timeout=options.timeout)
     try:
         truth.start()

@@ -23,8 +23,8 @@ _SEEN = {
 }
 
 
-def refused_sentence(plan: Plan, refused: DoesNotFail, firing: Firing | None) -> str:
-    """Returns why a start is not reduced."""
+def refused_sentence(plan: Plan, refused: DoesNotFail, firing: Firing | None, why: str = "") -> str:
+    """Returns why a start is not reduced; ``why`` is what else is known of it."""
     what = "the check" if plan.line is not None or plan.ask is not None else "the engine"
     seen = " then ".join(
         _SEEN[verdict] + (f" ({signature.kind})" if signature is not None else "")
@@ -32,7 +32,8 @@ def refused_sentence(plan: Plan, refused: DoesNotFail, firing: Firing | None) ->
     )
     model = plan.options.model
     if firing is None:
-        return f"{model} does not fail: {what} {seen}; nothing was written"
+        known = f" ({why})" if why else ""
+        return f"{model} does not fail: {what} {seen}{known}; nothing was written"
     of = firing.of
     return (
         f"{model} is unstable: {what} {seen}, and fails {firing.failed} of {of} times;"

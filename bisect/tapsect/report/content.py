@@ -15,6 +15,7 @@ from tapsect.report.words import (
     CAUSES,
     EVIDENCE,
     FAILURES,
+    HIDDEN,
     UNKNOWN,
     Words,
 )
@@ -81,7 +82,7 @@ def sections(finding: Finding, style: Style, folder: Path | None = None) -> list
         ("Also", [_place(d, style) for d in finding.also]),
         ("Most part", _contributors(finding, style)),
         ("Harmless", _harmless(finding, style)),
-        ("Coverage", _coverage(finding)),
+        ("Coverage", _coverage(finding, style)),
         ("Precision", _precision(finding, style)),
         ("Notes", [style.text(note) for note in finding.notes]),
         ("Cost", [_cost(finding)]),
@@ -216,7 +217,7 @@ def _harmless(finding: Finding, style: Style) -> list[str]:
     return [f"{len(finding.harmless)} {plural} beyond rounding but move no output: {shown}{more}"]
 
 
-def _coverage(finding: Finding) -> list[str]:
+def _coverage(finding: Finding, style: Style) -> list[str]:
     seen = finding.coverage
     if not seen.tensors:
         return []
@@ -231,7 +232,24 @@ def _coverage(finding: Finding) -> list[str]:
         "not judged": seen.not_judged,
     }
     parts += [f"{count} {word}" for word, count in rest.items() if count]
-    return [", ".join(parts)]
+    return [", ".join(parts), *_unseen(finding, style)]
+
+
+def _unseen(finding: Finding, style: Style) -> list[str]:
+    """Returns which tensors were not seen, those inside the kernel at fault first."""
+    place = finding.first_divergence
+    kernel = place.kernel if place is not None else None
+    ordered = sorted(finding.unseen, key=lambda u: u.kernel != kernel or not kernel)
+    lines = []
+    for group in ordered[:3]:
+        shown = ", ".join(style.name(t) for t in group.tensors[:3])
+        more = f" and {len(group.tensors) - 3} more" if len(group.tensors) > 3 else ""
+        held = f" in kernel {style.name(group.kernel)}" if group.kernel else ""
+        why = HIDDEN.get(group.why, style.text(group.why))
+        lines.append(f"{why}{held}: {shown}{more}")
+    if len(ordered) > 3:
+        lines.append(f"and {len(ordered) - 3} more groups, in result.json")
+    return lines
 
 
 def _precision(finding: Finding, style: Style) -> list[str]:

@@ -12,6 +12,7 @@ __all__ = [
     "CAUSES",
     "EVIDENCE",
     "FAILURES",
+    "HIDDEN",
     "UNKNOWN",
     "Words",
 ]
@@ -121,5 +122,15 @@ EVIDENCE: Mapping[str, str] = MappingProxyType(
         "healed": "exposing this tensor cures the failure, so a fusion around it is wrong",
         "isolated": "the part fails when it is cut out and run alone",
         "predicate": "found by building parts of the model: with it they fail, without it not",
+    }
+)
+
+HIDDEN: Mapping[str, str] = MappingProxyType(
+    {
+        "fused_away": "fused away",
+        "healed": "a look at them changes the failure",
+        "untappable": "cannot be tapped",
+        "unreliable": "the tap shows another value than is computed",
+        "not_judged": "not judged",
     }
 )

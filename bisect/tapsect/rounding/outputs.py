@@ -203,6 +203,10 @@ CHANCE = 0.01
 def _ratios(
     error: Array, floor: Array, base: Array, drift: Array, u: float, limit: Limit
 ) -> Ratios:  # fmt: skip
+    # What noise moves by more than its own size has long tails (a Softmax far from its winner):
+    # a deviation over few samples says too little of it, and it is held against the whole.
+    wild = np.isfinite(drift) & (drift > np.abs(base))
+    floor = np.where(wild, np.maximum(floor, rms(np.where(np.isfinite(floor), floor, 0.0))), floor)
     found = ratios(error, floor, chance=CHANCE)
     if found.exceed(limit, norm=limit.end) and (step := step_of(base, drift, u, smooth=1.0)):
         jump = step_of(base, drift, u, smooth=4.0)

@@ -36,6 +36,7 @@ def refine(
     *,
     limit: Limit[T] | None = None,
     max_calls: int | None = None,
+    favoured: Callable[[T], bool] | None = None,
 ) -> Refined[T]:
     """Returns trusted taps as near to the fault as they come, and the taps that disturb it.
 
@@ -44,13 +45,15 @@ def refine(
         probe: Builds with exactly these taps (in the order of ``order``) and looks.
         limit: How much one build may tap; ``None`` means everything at once.
         max_calls: Most builds to look at; ``None`` means as many as it takes.
+        favoured: Which items divide well (where a graph narrows, say); asked only where not
+            everything fits.
 
     Returns:
         The taps, sorted by what they did.
 
     Notes:
-        The first probe taps everything that fits, spread evenly.  A probe that is not accepted
-        is split in halves; accepted taps stay in later probes while they are relevant; an item
+        The first probe taps everything that fits, spread evenly, favoured items first.  A probe
+        that is not accepted is split in halves; accepted taps stay in later probes while they are relevant; an item
         that stops being relevant is dropped without a probe.  Where a run of disturbing taps
         crosses a split, each side is searched from the end that is far from it.
 
@@ -87,7 +90,9 @@ def refine(
         >>> refine(range(10), probe)
         Refined(accepted=(4, 7), healing=(5, 6), refusing=(), too_heavy=(), untried=(), calls=6)
     """
-    search = _Refinement(order=tuple(order), probe=probe, limit=limit, max_calls=max_calls)
+    search = _Refinement(
+        order=tuple(order), probe=probe, limit=limit, max_calls=max_calls, favoured=favoured
+    )
     search.run()
     return search.result()
 
@@ -108,6 +113,7 @@ class _Refinement(Generic[T]):
     probe: Callable[[tuple[T, ...]], Look[T]]
     limit: Limit[T] | None
     max_calls: int | None
+    favoured: Callable[[T], bool] | None = None
     calls: int = 0
     most: int | None = None
     taken: int = 0
@@ -167,9 +173,11 @@ class _Refinement(Generic[T]):
     def spread(
         self, weight: Callable[[T], float], waiting: tuple[T, ...], *, room: float, count: int
     ) -> tuple[T, ...]:
-        """Returns items at 1/2, 1/4, 3/4, 1/8 … of ``waiting`` until ``room`` is filled."""
+        """Returns items at about 1/2, 1/4, 3/4, 1/8 … of ``waiting`` until ``room`` is filled."""
+        if len(waiting) <= count and sum(map(weight, waiting)) <= room:
+            return waiting
         chosen: set[T] = set()
-        for item in (waiting[position] for position in _halving_order(len(waiting))):
+        for item in _halving_order(waiting, self.favoured):
             if weight(item) <= room and len(chosen) < count:
                 chosen.add(item)
                 room -= weight(item)
@@ -252,17 +260,31 @@ class _Refinement(Generic[T]):
         return look.accepted
 
 
-def _halving_order(n: int) -> list[int]:
-    """Returns ``0..n-1`` so that every prefix divides the range about evenly.
+def _halving_order(items: Sequence[T], favoured: Callable[[T], bool] | None = None) -> list[T]:
+    """Returns the items so that every prefix divides the range about evenly.
 
-    >>> _halving_order(7)
-    [3, 1, 5, 0, 2, 4, 6]
+    A favoured item stands in for a middle that is no further off than half the way to an end.
+
+    >>> _halving_order("abcdefg")
+    ['d', 'b', 'f', 'a', 'c', 'e', 'g']
+    >>> _halving_order("abcdefg", lambda item: item == "e")
+    ['e', 'c', 'g', 'b', 'd', 'f', 'a']
     """
-    order: list[int] = []
-    spans = [(0, n)]
+    order: list[T] = []
+    spans = [(0, len(items))]
     for low, high in spans:  # grows while it is walked: breadth first
         if low < high:
-            middle = (low + high) // 2
-            order.append(middle)
+            middle = _middle(items, low, high, favoured)
+            order.append(items[middle])
             spans += [(low, middle), (middle + 1, high)]
     return order
+
+
+def _middle(items: Sequence[T], low: int, high: int, favoured: Callable[[T], bool] | None) -> int:
+    middle, reach = (low + high) // 2, (high - low) // 4
+    if favoured is not None:
+        for step in range(reach + 1):
+            for place in (middle + step, middle - step):
+                if low <= place < high and favoured(items[place]):
+                    return place
+    return middle
