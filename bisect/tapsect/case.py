@@ -26,10 +26,11 @@ from debugtaps import (
 from tapsect.escape import code, md
 from tapsect.folder import write_folder
 
-__all__ = ["Case", "Limit", "write_case"]
+__all__ = ["SLOT", "Case", "Limit", "case_readme", "write_case"]
 
 _OURS = re.compile(r"^\s*(?:from|import)\s+(?:debugtaps|tapsect)\b", re.MULTILINE)
-_SLOT = "SETTINGS: Dict[str, Any] = {}"
+SLOT = "SETTINGS: Dict[str, Any] = {}"
+"""What stands in the check where its settings go."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,9 +107,9 @@ def _fill(draft: Path, case: Case) -> None:
     template = Path(__file__).with_name("case_check.py").read_text(encoding="utf-8")
     settings = pprint.pformat(_settings(case, engine), width=96, sort_dicts=False)
     write_text_atomic(
-        draft / "check.py", template.replace(_SLOT, f"SETTINGS: Dict[str, Any] = {settings}")
+        draft / "check.py", template.replace(SLOT, f"SETTINGS: Dict[str, Any] = {settings}")
     )
-    write_text_atomic(draft / "README.md", _readme(case, engine))
+    write_text_atomic(draft / "README.md", case_readme(case, engine))
     write_json_atomic(draft / "environment.json", dict(case.environment))
     for name, data in case.extra.items():
         (draft / name).write_bytes(data)
@@ -177,7 +178,13 @@ def _literal(value: Any) -> Any:
     return str(value)
 
 
-def _readme(case: Case, engine: Mapping[str, Any]) -> str:
+def case_readme(case: Case, engine: Mapping[str, Any]) -> str:
+    """Returns the text that explains a case.
+
+    Args:
+        case: The case; its tensors and model are not looked at.
+        engine: How the check finds the engine, as its settings say it.
+    """
     needs = {
         "tapsect": "`numpy`, `onnx` and `tapsect` itself, whose engine this is",
         "module": f"`numpy`, `onnx` and the module {code(str(engine['where']))}",

@@ -22,7 +22,9 @@ __all__ = [
     "ERROR_LOG",
     "JOURNAL",
     "MARKDOWN",
+    "PAGE",
     "PROBES",
+    "PROFILE",
     "RESULT",
     "WORK",
     "check_folder",
@@ -37,13 +39,15 @@ __all__ = [
 JOURNAL = "journal.jsonl"
 RESULT = "result.json"
 MARKDOWN = "report.md"
+PAGE = "report.html"
+PROFILE = "profile.json"
 CASE = "case"
 ERROR_LOG = "error.log"
 WORK = ".work"
 PROBES = ".probes"
 LOCK = ".lock"
 
-_OURS = frozenset({JOURNAL, RESULT, MARKDOWN, CASE, ERROR_LOG, WORK, PROBES, LOCK})
+_OURS = frozenset({JOURNAL, RESULT, PROFILE, MARKDOWN, PAGE, CASE, ERROR_LOG, WORK, PROBES, LOCK})
 _FULL = frozenset({errno.ENOSPC, errno.EFBIG, errno.EDQUOT})
 
 
@@ -123,7 +127,7 @@ def claimed(folder: Path) -> Iterator[Path]:
 
 def clear_results(folder: Path) -> None:
     """Removes what an earlier diagnosis answered, so that nothing of it stands beside a new one."""
-    for name in (RESULT, MARKDOWN, ERROR_LOG):
+    for name in (RESULT, PROFILE, MARKDOWN, PAGE, ERROR_LOG):
         (folder / name).unlink(missing_ok=True)
     shutil.rmtree(folder / CASE, ignore_errors=True)
 

@@ -123,10 +123,13 @@ def test_the_last_lines_say_what_to_do_next(
     assert out.splitlines()[0].startswith(
         f"DIVERGES  planted computes wrong values at node '{CONV}"
     )
-    assert out.splitlines()[-1] == "Written to o: report.md, result.json, case/"
+    assert out.splitlines()[-2:] == [
+        "Written to o: report.md, result.json, case/",
+        "A page with pictures: tapsect report o --format html",
+    ]
     assert "'python o/case/check.py' exits with 1 while the bug is there." in out
     page = MarkdownIt("commonmark").enable("table").render(Path("o/report.md").read_text())
-    assert page.count("<table>") == 3
+    assert page.count("<table>") == 4
     assert "{'" not in page
 
 

@@ -158,7 +158,7 @@ def test_report_prints_it_again(diagnosis: Called, capsys: pytest.CaptureFixture
     first = capsys.readouterr().out
     assert main(["report", "o"]) == 0
     assert capsys.readouterr().out == first
-    assert main(["report", "o", "--markdown"]) == 0
+    assert main(["report", "o", "--format", "markdown"]) == 0
     assert capsys.readouterr().out.startswith("# Agrees")
 
 
@@ -291,7 +291,7 @@ def test_a_closed_pipe_is_no_error(tmp_path: Path) -> None:
     reader, writer = os.pipe()
     os.close(reader)
     done = subprocess.run(
-        [sys.executable, "-m", "tapsect", "report", str(tmp_path), "--markdown"],
+        [sys.executable, "-m", "tapsect", "report", str(tmp_path), "--format", "markdown"],
         stdout=writer,
         stderr=subprocess.PIPE,
         check=False,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -11,11 +10,12 @@ import typer
 
 import tapsect
 from debugtaps import TapsError
-from tapsect.cli import builds, fix, models, reduce, repeat, tactics, taps
+from tapsect.cli import builds, fix, models, reduce, repeat, report, tactics, taps
 from tapsect.cli import options as o
 from tapsect.cli.crash import Crash
 from tapsect.cli.output import say
 from tapsect.cli.progress import watching
+from tapsect.cli.report import print_finding
 from tapsect.cli.values import parse_memory
 
 __all__ = ["app"]
@@ -72,6 +72,7 @@ def bisect(
     timeout: o.Timeout = 600.0,
     budget: o.Budget = 120.0,
     out: o.Out = None,
+    html: o.Html = False,
     seed: o.Seed = 0,
     quiet: o.Quiet = False,
     as_json: o.Json = False,
@@ -100,8 +101,10 @@ def bisect(
     """
     from debugtaps import Tolerance, parse_input_shapes, parse_options
     from tapsect.folder import check_folder, make_folder
-    from tapsect.report import write_reports
+    from tapsect.report import check_page, write_page, write_reports
 
+    if html:  # a missing package is told before the work, not after it
+        check_page()
     folder = out or Path(f"tapsect-{model.stem}")
     check_folder(folder)
     shapes = parse_input_shapes(input_shapes or ())
@@ -137,35 +140,14 @@ def bisect(
                 command=("tapsect", *sys.argv[1:]),
             )
         write_reports(make_folder(folder), finding)
+        if html:
+            write_page(folder, finding)
     except TapsError:
         raise
     except Exception as error:
         raise Crash(error, folder) from error
-    _print(finding, folder, quiet=quiet, as_json=as_json, verbose=verbose)
+    print_finding(finding, folder, quiet=quiet, as_json=as_json, verbose=verbose)
     return int(finding.exit_code)
-
-
-@app.command(short_help="Print the report of an earlier diagnosis again.")
-def report(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="A folder that bisect wrote.")],
-    markdown: Annotated[bool, typer.Option("--markdown", help="Print Markdown.")] = False,
-    verbose: o.Verbose = False,
-) -> int:
-    """Prints the report of an earlier diagnosis again.
-
-    \b
-    Examples:
-      tapsect report tapsect-model
-      tapsect report tapsect-model --markdown > report.md
-    """
-    from tapsect.report import read_result, render_markdown
-
-    finding = read_result(folder)
-    if markdown:
-        say(render_markdown(finding, folder=folder).rstrip("\n"))
-    else:
-        _print(finding, folder, verbose=verbose)
-    return 0
 
 
 @app.command(short_help="See it at work on a published model.")
@@ -184,39 +166,6 @@ def demo(out: o.DemoOut = None, quiet: o.Quiet = False) -> int:
     return show(out, quiet=quiet)
 
 
-def _print(
-    finding: tapsect.Finding,
-    folder: Path | None,
-    *,
-    quiet: bool = False,
-    as_json: bool = False,
-    verbose: bool = False,
-) -> None:
-    from tapsect.escape import clean
-    from tapsect.report import render, render_text
-
-    if as_json:
-        say(json.dumps(finding.to_json(), indent=2, allow_nan=False))
-        return
-    if quiet:
-        say(clean(finding.message, limit=2000))
-        return
-    if sys.stdout.isatty():
-        from rich.console import Console
-
-        console = Console(highlight=False)
-        text = render(finding, folder=folder, width=min(console.width, 100))
-        console.print(text, end="")
-    else:
-        say(render_text(finding, folder=folder).rstrip("\n"))
-    if verbose:
-        for number, step in enumerate(finding.trail, 1):
-            say(clean(f"{number}. {step.step}: {step.decision} ({step.why})"))
-    if folder is not None:
-        held = "report.md, result.json" + (", case/" if finding.minimal is not None else "")
-        say(f"\nWritten to {clean(str(folder))}: {held}")
-
-
 taps.add_to(app)
 builds.add_to(app)
 reduce.add_to(app)
@@ -224,3 +173,4 @@ repeat.add_to(app)
 fix.add_to(app)
 tactics.add_to(app)
 models.add_to(app)
+report.add_to(app)

@@ -15,6 +15,7 @@ __all__ = [
     "EngineName",
     "EngineOption",
     "EnginePython",
+    "Html",
     "InputShapes",
     "Inputs",
     "Json",
@@ -166,6 +167,9 @@ DemoOut = Annotated[
     ),
 ]
 Seed = Annotated[int, typer.Option(metavar="N", min=0, help="Seed of random inputs and noise.")]
+Html = Annotated[
+    bool, typer.Option("--html", help="Write report.html as well: one page with pictures.")
+]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print the one-sentence answer only.")]
 Json = Annotated[bool, typer.Option("--json", help="Print result.json and nothing else.")]
 Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Print how it was found, too.")]

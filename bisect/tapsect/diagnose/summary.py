@@ -15,6 +15,7 @@ from tapsect.diagnose.sentences import Facts, sentence
 from tapsect.diagnose.signature import signature_of
 from tapsect.diagnose.subject import Subject
 from tapsect.diagnose.told import Told
+from tapsect.diagnose.tracing import Tracing
 from tapsect.environment import environment
 from tapsect.finding import Cost, Coverage, Divergence, Finding, Minimal, OutputReport
 from tapsect.folder import CASE, RESULT
@@ -28,9 +29,12 @@ _VARIES = re.compile(r"'[^']*'|\"[^\"]*\"|\S*[/\\]\S*|0x[0-9a-fA-F]+|\d+|\{[^}]*
 
 
 def compose(subject: Subject, told: Told) -> Finding:
-    """Returns the finding; writes ``case/`` and ``result.json``."""
+    """Returns the finding; writes ``case/``, ``profile.json`` and ``result.json``."""
     writer = _Composer(subject, told)
     finding = writer.finding()
+    profile = writer.tracing.profile(finding.first_divergence)
+    if profile is not None:
+        profile.write(subject.folder)
     write_json_atomic(subject.folder / RESULT, finding.to_json())
     return finding
 
@@ -39,6 +43,7 @@ class _Composer:
     def __init__(self, subject: Subject, told: Told) -> None:
         self.subject, self.told = subject, told
         self.graph = subject.graph
+        self.tracing = Tracing(subject, told)
 
     def finding(self) -> Finding:
         subject, told = self.subject, self.told
@@ -124,7 +129,7 @@ class _Composer:
         if blame is None or (blame.cause is None and not blame.suspects):
             return None, ()
         if blame.suspects:
-            propagated = self._propagated(blame.suspects[0])
+            propagated = self.tracing.inherited.error.get(blame.suspects[0].tensor)
             kernel = self._kernel(blame.suspects[0])
             first = self._divergence(
                 blame.suspects[0], evidence=blame.evidence, propagated=propagated,
@@ -162,16 +167,6 @@ class _Composer:
             _number(judgement.ratio), "tapped", note=judgement.why,
             nodes=tuple(self.graph.nodes[i].name for i in region),
         ))  # fmt: skip
-
-    def _propagated(self, suspect: Suspect) -> float | None:
-        """Returns what of the tensor's error came from before, over the replayed tensor."""
-        from tapsect.replay.propagation import propagated
-
-        located = self.told.located
-        if located is None or located.evidence is None:
-            return None
-        feeds = self.subject.samples[self.told.sample]
-        return propagated(self.subject.reference, feeds, located.evidence.values, suspect.tensor)
 
     def _kernel(self, suspect: Suspect) -> str | None:
         kernels = self.told.located.kernels if self.told.located else None

@@ -38,6 +38,7 @@ class Judgement:
             ``discrete``, or ``not_judged``.
         ratio: The rounding ratio that decided.
         introduced: rms of the introduced error over rms of the replayed tensor.
+        floor: rms of what rounding explains, over the same.
         u: Unit roundoff it was judged at.
         region: Operators that replayed it.
         ratios: All three ratios, where numbers exist.
@@ -56,6 +57,7 @@ class Judgement:
     overflow: bool = False
     corr: float = 0.0
     why: str = ""
+    floor: float | None = None
 
     @property
     def suspect(self) -> bool:
@@ -128,13 +130,12 @@ def _measured(
     error = e - y
     corr, error = _correlation(error, y), np.abs(error)
     limit, scale = limit_for(told.u), rms(y)
-    found = ratios(
-        error, floor_of(y, drift, told.u, dtype, extra, least=least), step=step, jump=step
-    )
+    floor = floor_of(y, drift, told.u, dtype, extra, least=least)
+    found = ratios(error, floor, step=step, jump=step)
     return told.judged(
         "accuracy" if found.exceed(limit) else "ok",
         ratio=found.score(limit), ratios=found, corr=corr,
-        introduced=rms(error) / scale if scale else rms(error),
+        introduced=rms(error) / (scale or 1.0), floor=rms(floor) / (scale or 1.0),
     )  # fmt: skip
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -11,23 +12,44 @@ from tapsect.replay.reference import Reference
 from tapsect.replay.regions import Replay
 from tapsect.rounding.floors import rms
 
-__all__ = ["propagated"]
+__all__ = ["Inherited", "inherited"]
 
 
-def propagated(
-    reference: Reference, feeds: Mapping[str, Array], values: Mapping[str, Array], tensor: str
-) -> float | None:
-    """Returns rms(replayed - reference) over rms(replayed), or ``None`` where there is none."""
-    if tensor not in values:  # a part of a region: no build showed it
-        return None
+@dataclass(frozen=True, slots=True)
+class Inherited:
+    """What tensors had from before: rms(replayed - reference) over rms(replayed), by tensor.
+
+    ``replayed`` holds the replayed values themselves.
+    """
+
+    error: Mapping[str, float] = field(default_factory=dict)
+    replayed: Mapping[str, Array] = field(default_factory=dict)
+
+
+def inherited(
+    reference: Reference, feeds: Mapping[str, Array], values: Mapping[str, Array],
+    tensors: Sequence[str],
+) -> Inherited:  # fmt: skip
+    """Returns the inherited error of tensors, in two runs of the reference.
+
+    Args:
+        reference: The run we believe.
+        feeds: The sample.
+        values: What the engine showed; a tensor without a value (a part of a region) has none.
+        tensors: Which ones are asked for.
+    """
+    names = [t for t in tensors if t in values]
     try:
-        replayed = Replay(reference, feeds, values).bases([tensor]).get(tensor)
-        plain = reference.capture(feeds, [tensor]).get(tensor)
+        replayed = Replay(reference, feeds, values).bases(names)
+        plain = reference.capture(feeds, list(replayed)) if replayed else {}
     except EngineFailure:
-        return None
-    if replayed is None or plain is None or replayed.shape != plain.shape:
-        return None
-    if replayed.dtype.kind != "f":
+        return Inherited()
+    found = {t: _error(replayed[t], plain[t]) for t in replayed if t in plain}
+    return Inherited({t: e for t, e in found.items() if e is not None}, replayed)
+
+
+def _error(replayed: Array, plain: Array) -> float | None:
+    if replayed.shape != plain.shape or replayed.dtype.kind != "f":
         return None
     y, r = replayed.astype(np.float64), plain.astype(np.float64)
     finite = np.isfinite(y) & np.isfinite(r)
