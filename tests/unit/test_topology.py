@@ -10,7 +10,7 @@ from onnx import TensorProto
 from debugtaps import load_graph
 from support.build import Built, Net
 from support.calibration import KERNELS
-from support.zoo import branching, qdq_int8, residual, sequences
+from support.zoo import branching, qdq_int8, sequences
 from tapsect.topology import Topology
 
 

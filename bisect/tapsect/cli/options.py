@@ -30,8 +30,8 @@ __all__ = [
     "Rtol",
     "Seed",
     "TapMemory",
-    "Timeout",
     "TapMode",
+    "Timeout",
     "Verbose",
 ]
 
@@ -139,7 +139,6 @@ TapMemory = Annotated[
     str,
     typer.Option(metavar="SIZE", help="Memory for tapped tensors of one build, e.g. 512MiB."),
 ]
-Timeout = Annotated[
 TapMode = Annotated[
     Literal["auto", "border", "mark", "debug"],
     typer.Option(
@@ -148,6 +147,7 @@ TapMode = Annotated[
         "its kernels.",
     ),
 ]
+Timeout = Annotated[
     float, typer.Option(metavar="SECONDS", min=0.1, help="Longest first build or run.")
 ]
 Budget = Annotated[

@@ -72,12 +72,12 @@ class _Composer:
             minimal=minimal,
             coverage=self._coverage(),
             fixes=told.fixes,
+            unseen=told.located.unseen if told.located else (),
             cost=Cost(
                 subject.prober.builds - reduce_builds, subject.prober.runs,
                 round(told.seconds, 3), reduce_builds,
             ),
             trail=told.trail,
-            unseen=told.located.unseen if told.located else (),
             notes=(*subject.notes, *(told.blame.notes if told.blame else ())),
             said=_said(told.engine_failure),
             environment=machine,
@@ -198,17 +198,17 @@ class _Composer:
         classes, least = self._computed(), self.subject.roundoff
         if classes is None:
             return {}
+        return {
+            "contractions": u_name(max(classes.contraction, least)),
+            "the rest": u_name(max(classes.rest, least)),
+        }
+
     def _computed(self) -> Classes | None:
         """Returns in what the engine was seen to compute, or says it does where no tap was sure."""
         located = self.told.located
         if located is None:
             return None
         return located.evidence.classes if located.evidence else self.subject.coarse
-
-        return {
-            "contractions": u_name(max(classes.contraction, least)),
-            "the rest": u_name(max(classes.rest, least)),
-        }
 
     def _precision(self) -> dict[str, Any]:
         subject, classes = self.subject, self._classes()

@@ -53,9 +53,9 @@ def refine(
 
     Notes:
         The first probe taps everything that fits, spread evenly, favoured items first.  A probe
-        that is not accepted is split in halves; accepted taps stay in later probes while they are relevant; an item
-        that stops being relevant is dropped without a probe.  Where a run of disturbing taps
-        crosses a split, each side is searched from the end that is far from it.
+        that is not accepted is split in halves; accepted taps stay in later probes while they
+        are relevant; an item that stops being relevant is dropped without a probe.  Where a run
+        of disturbing taps crosses a split, each side is searched from the end far from it.
 
         A builder may take some taps but not many: when a chunk and both its halves are refused,
         a quarter is tapped next, and no build holds more taps again than were ever taken, as
