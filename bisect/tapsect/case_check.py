@@ -123,6 +123,8 @@ def run_engine(folder: Path) -> None:
     names: List[Tuple[str, str]] = []
     try:
         engine = engine_class()(**SETTINGS["engine"]["options"])
+        if hasattr(engine, "expect"):  # it must know shapes before it builds
+            engine.expect({name: needs(value) for name, value in read(HERE / "inputs.npz").items()})
         phase = "build"
         session = engine.build(HERE / "model.onnx", ())
         phase = "run"
@@ -135,6 +137,15 @@ def run_engine(folder: Path) -> None:
         said = "%s: %s" % (type(error).__name__, error)
     report = {"phase": phase, "said": said, "names": names}
     (folder / "report.json").write_text(json.dumps(report), encoding="utf-8")
+
+
+def needs(array: Any) -> Dict[str, Any]:
+    """Returns what an input needs of the engine: the shape, and the values that may be one."""
+    shape = list(array.shape)
+    found: Dict[str, Any] = {"min": shape, "opt": shape, "max": shape}
+    if array.dtype.kind in "iu" and array.size <= 64:
+        found["values"] = [array.reshape(-1).tolist()] * 3
+    return found
 
 
 def save(path: Path, array: Any) -> None:

@@ -48,6 +48,7 @@ class Outcome:
         precisions: Types by tensor or node, where the engine says.
         seconds: How long it took.
         latency: Seconds of one run inside the worker, the median of several, where asked for.
+        said: What the engine tells of its build.
     """
 
     values: tuple[Mapping[str, Array], ...] = ()
@@ -56,6 +57,7 @@ class Outcome:
     precisions: Mapping[str, str] = field(default_factory=dict)
     seconds: float = 0.0
     latency: float | None = None
+    said: tuple[str, ...] = ()
 
 
 class Journal:
@@ -127,6 +129,7 @@ class Journal:
             },
             "fusions": [sorted(f) for f in outcome.fusions],
             "precisions": dict(outcome.precisions), "latency": outcome.latency,
+            "said": list(outcome.said),
         }  # fmt: skip
         self.append(entry)
         self.known[key] = entry
@@ -146,7 +149,8 @@ class Journal:
             return None
         fusions = tuple(frozenset(f) for f in entry["fusions"])
         seconds, latency = entry["seconds"], entry.get("latency")
-        return Outcome(values, failure, fusions, entry["precisions"], seconds, latency)
+        said = tuple(entry.get("said", ()))
+        return Outcome(values, failure, fusions, entry["precisions"], seconds, latency, said)
 
     def close(self, *, finished: bool) -> None:
         """Ends the journal of a finished diagnosis; the values go, the record stays.
@@ -188,6 +192,11 @@ class Prober:
     def exposes(self) -> bool:
         """Returns whether the engine exposes taps itself, from a model without them."""
         return self.host.promotes_taps
+
+    @property
+    def builds_only(self) -> bool:
+        """Returns whether the engine never runs what it builds: no values will come."""
+        return self.host.builds_only
 
     @property
     def timeout(self) -> float:
@@ -270,16 +279,17 @@ class Prober:
         start = time.monotonic()
         build: Build | None = None
         try:
-            build = self.host.build(model, taps, timeout=self.timeout)
-            values = []
-            for sample in samples:
+            build = self.host.build(model, taps, timeout=self.timeout, samples=samples)
+            values: list[Mapping[str, Array]] = []
+            for sample in () if self.host.builds_only else samples:
                 self.runs += 1
                 values.append(build.run(sample, timeout=self.timeout))
             fusions, precisions = self._details(build) if details else ((), {})
             seconds = time.monotonic() - start
             self.longest = max(self.longest, seconds)
             latency = statistics.median(build.time(samples[0])) if timed else None
-            return Outcome(tuple(values), None, fusions, precisions, seconds, latency)
+            said = build.said
+            return Outcome(tuple(values), None, fusions, precisions, seconds, latency, said)
         except EngineFailure as failure:
             return Outcome((), failure, seconds=time.monotonic() - start)
         finally:

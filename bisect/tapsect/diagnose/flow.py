@@ -141,8 +141,11 @@ class _Diagnosis:
                 subject.truth.abort()
                 raise
         self._step("build", "untapped", _outcome_text(outcome))
+        subject.notes += [each for each in outcome.said if each not in subject.notes]
         if outcome.failure is not None:
             self._without_values(outcome.failure)
+        elif subject.prober.builds_only:
+            self.told.status = "agrees"
         else:
             self._with_values(outcome, truth.result())
         self._fix(truth)
@@ -242,6 +245,8 @@ def _fails(ends: Ends) -> bool:
 def _outcome_text(outcome: Outcome) -> str:
     if outcome.failure is not None:
         return f"{outcome.failure.kind}: {_line(outcome.failure)}"
+    if not outcome.values:
+        return f"built in {outcome.seconds:.2f} s; this engine does not run what it builds"
     return f"built and ran {max(1, len(outcome.values) - 1)} sample(s) in {outcome.seconds:.2f} s"
 
 

@@ -105,6 +105,8 @@ def _agrees(told: Told, facts: Facts) -> str:
     if facts.ruled:
         return f"{facts.engine} agrees with {truth} by the rule that was given."
     ends = [end for sample in told.ends for end in sample]
+    if not ends:
+        return f"{facts.engine} builds the model; nothing was run, no values were compared."
     if not any(end.floors or end.max_abs or end.nonfinite_engine for end in ends):
         return f"{facts.engine} agrees with {truth} exactly."
     worst = max((end.floors for end in ends), default=0.0)

@@ -124,7 +124,10 @@ class Examiner:
         try:
             feeds = self.recorded.values(names, source)
         except (EngineFailure, KeyError):
-            return Examined(Verdict.INVALID, None)
+            blank = self.recorded.blank(names) if self.kind == "build_error" else None
+            if blank is None:
+                return Examined(Verdict.INVALID, None)
+            feeds = blank  # what does not build is not run
         types = (
             {n: TensorType(graph.elem(n) or 0, v.shape) for n, v in feeds.items()}
             if static

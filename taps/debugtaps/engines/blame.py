@@ -6,6 +6,8 @@ seen                                      kind              message
 an exception in build, in run             build_error,      ``Type: text``
                                           run_error
 ``MemoryError``, "out of memory" …        out_of_memory     the same
+``TimeoutError``                          timeout           the same
+``BadOption``, by that name               (SpecError)       the text
 death by a signal, an exit                crash             the signal's name, the exit code
 SIGKILL that was not ours                 out_of_memory     the kernel ends what takes too much
 SIGABRT with ``std::bad_alloc`` printed   out_of_memory     the signal's name
@@ -47,9 +49,13 @@ def raised(
     """Returns the failure of a build or run that raised, or that its author broke the contract."""
     if "ContractBroken" in error["kinds"]:
         return SpecError(f"engine {spec.spec!r} does not keep the contract: {error['text']}")
+    if "BadOption" in error["kinds"]:
+        return SpecError(f"engine {spec.spec!r}: {error['text']}")
     kind: FailureKind = "build_error" if phase == "build" else "run_error"
     if "MemoryError" in error["kinds"] or _NO_MEMORY.search(error["text"]):
         kind = "out_of_memory"
+    elif "TimeoutError" in error["kinds"]:
+        kind = "timeout"
     return EngineFailure(kind, phase, f"{error['type']}: {error['text']}".strip(), tail)
 
 

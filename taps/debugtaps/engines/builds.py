@@ -24,6 +24,8 @@ __all__ = ["Build", "Noise", "Sweep"]
 Mode = Literal["uniform", "plus", "minus", "one"]
 Noise = tuple[Mode, float, int]
 
+_SHAPE_VALUES = 64
+
 NO_FEEDS: Feeds = MappingProxyType({})
 NO_WINDOWS: Mapping[str, tuple[str, int, Sequence[int]]] = MappingProxyType({})
 NO_SHAKEN: Mapping[str, tuple[str, int]] = MappingProxyType({})
@@ -66,18 +68,52 @@ def checked(feeds: Feeds) -> dict[str, Array]:
     return arrays
 
 
+def ranges(samples: Sequence[Feeds]) -> dict[str, dict[str, Any]]:
+    """Returns what the data need of each input: ``min``, ``opt`` and ``max`` of its shape.
+
+    Of small integer inputs, which may hold shapes, also the three as ``values``.  ``opt`` is the
+    first sample's.  Inputs whose number of dimensions varies are left out.
+    """
+    found: dict[str, dict[str, Any]] = {}
+    for name in dict.fromkeys(name for sample in samples for name in sample):
+        arrays = [np.asarray(sample[name]) for sample in samples if name in sample]
+        if len({array.ndim for array in arrays}) != 1:
+            continue
+        shapes = [array.shape for array in arrays]
+        found[name] = _ends(shapes)
+        if (
+            arrays[0].dtype.kind in "iu"
+            and arrays[0].size <= _SHAPE_VALUES
+            and len(set(shapes)) == 1
+        ):
+            told = _ends([array.reshape(-1).tolist() for array in arrays])
+            found[name]["values"] = [told["min"], told["opt"], told["max"]]
+    return found
+
+
+def _ends(rows: Sequence[Sequence[int]]) -> dict[str, list[int]]:
+    columns = list(zip(*rows, strict=True))
+    low, high = [int(min(c)) for c in columns], [int(max(c)) for c in columns]
+    return {"min": low, "opt": [int(v) for v in rows[0]], "max": high}
+
+
 class Build:
     """One session in the child of a host.
 
     Attributes:
         taps: The taps that were asked for.
         has: Which of ``save``, ``fusions``, ``precisions`` and ``tactics`` the session offers.
+        said: What the session's ``notes()`` tell of the build.
         notes: What was left out of answers, and why.
     """
 
-    def __init__(self, host: Host, session: int, taps: Sequence[str], has: Sequence[str]) -> None:
+    def __init__(
+        self, host: Host, session: int, taps: Sequence[str], has: Sequence[str],
+        said: Sequence[str] = (),
+    ) -> None:  # fmt: skip
         self.taps = tuple(taps)
         self.has = frozenset(has)
+        self.said = tuple(str(each) for each in said)
         self.notes: list[str] = []
         self._host = host
         self._session = session

@@ -20,7 +20,7 @@ from types import MappingProxyType, TracebackType
 from typing import Any, Self
 
 from debugtaps.engines.blame import died, load_died, load_refused, raised, timed_out
-from debugtaps.engines.builds import Build, Noise, Sweep, checked
+from debugtaps.engines.builds import Build, Noise, Sweep, checked, ranges
 from debugtaps.engines.child import Child, ChildDied, ChildLate, Reply
 from debugtaps.engines.contract import Array, Feeds
 from debugtaps.engines.registry import EngineSpec
@@ -171,9 +171,20 @@ class Host:
             return reply
 
     def build(
-        self, model: Path, taps: Sequence[str] = (), *, timeout: float | None = None
+        self,
+        model: Path,
+        taps: Sequence[str] = (),
+        *,
+        timeout: float | None = None,
+        samples: Sequence[Feeds] = (),
     ) -> Build:
         """Builds ``model`` with ``taps`` exposed.
+
+        Args:
+            model: The file; its taps are promoted unless the engine does that itself.
+            taps: Tensors to expose.
+            timeout: Seconds it may take.
+            samples: What it will be run on, for an engine that must know shapes beforehand.
 
         Raises:
             EngineFailure: The engine refused, died or was late.
@@ -182,16 +193,24 @@ class Host:
         with self.lock:
             self._ready()
             self.builds += 1
-            request = {"op": "build", "model": str(Path(model).absolute()), "taps": list(taps)}
-            reply = self.ask(request, phase="build", timeout=timeout)
-            return Build(self, int(reply.header["session"]), taps, reply.header["has"])
+            assert self._loaded is not None
+            request = {
+                "op": "build",
+                "model": str(Path(model).absolute()),
+                "taps": list(taps),
+                "ranges": ranges(samples) if self._loaded["expects"] else None,
+            }
+            return self._built(self.ask(request, phase="build", timeout=timeout), taps)
 
     def load(self, folder: Path, *, timeout: float | None = None) -> Build:
-        """Returns the session that ``Build.save`` wrote to ``folder``."""
+        """Returns the session that ``Build.save`` wrote to ``folder``, or that of one file."""
         request = {"op": "restore", "folder": str(Path(folder).absolute())}
         with self.lock:
-            reply = self.ask(request, phase="build", timeout=timeout)
-            return Build(self, int(reply.header["session"]), (), reply.header["has"])
+            return self._built(self.ask(request, phase="build", timeout=timeout), ())
+
+    def _built(self, reply: Reply, taps: Sequence[str]) -> Build:
+        header = reply.header
+        return Build(self, int(header["session"]), taps, header["has"], header["said"])
 
     def put(self, key: str, feeds: Feeds) -> None:
         """Keeps feeds under ``key``; they travel with the first run that uses them."""
@@ -258,6 +277,14 @@ class Host:
             self._ready()
             assert self._loaded is not None
             return bool(self._loaded["promotes_taps"])
+
+    @property
+    def builds_only(self) -> bool:
+        """Whether sessions of this engine do not run: it only tells whether models build."""
+        with self.lock:
+            self._ready()
+            assert self._loaded is not None
+            return bool(self._loaded["builds_only"])
 
     @property
     def pid(self) -> int:

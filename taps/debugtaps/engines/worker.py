@@ -29,6 +29,7 @@ import sys
 import threading
 import time
 import traceback
+import types
 from pathlib import Path
 from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
@@ -183,8 +184,25 @@ def _add_to_path(folder: str) -> None:
     sys.path.insert(last + 1, folder)
 
 
+def _lend_siblings(where: str) -> None:
+    """Lets an engine of ours import the pure files beside it where this project is not installed.
+
+    The packages are empty shells: their own files need a newer Python, and what the core needs.
+    """
+    with contextlib.suppress(ImportError, ValueError):
+        if sys.version_info >= (3, 11) and importlib.util.find_spec("debugtaps") is not None:
+            return
+    engines = os.path.dirname(os.path.abspath(where))
+    for name, folder in (("debugtaps", os.path.dirname(engines)), ("debugtaps.engines", engines)):
+        package = types.ModuleType(name)
+        package.__path__ = [folder]
+        sys.modules[name] = package
+
+
 def import_target(kind: str, where: str) -> Any:
     """Returns the module of an engine: a file of ours or of a user's, or an installed module."""
+    if kind == "builtin":
+        _lend_siblings(where)
     if kind == "module":
         _add_to_path(os.getcwd())
         return importlib.import_module(where)
@@ -323,6 +341,7 @@ class Server:
         self.sessions: Dict[int, Any] = {}
         self.resident: Dict[str, Dict[str, Any]] = {}
         self.next_session = 1
+        self.spent = False
 
     def load(self, header: Dict[str, Any], _: Groups) -> Tuple[Dict[str, Any], Groups]:
         """Imports the engine and constructs it with the user's options."""
@@ -350,11 +369,15 @@ class Server:
         return {
             "unit_roundoff": None if u is None else float(u),
             "promotes_taps": bool(getattr(self.engine, "promotes_taps", False)),
+            "builds_only": bool(getattr(self.engine, "builds_only", False)),
+            "expects": callable(getattr(self.engine, "expect", None)),
             "python": sys.version.split()[0],
         }, {}
 
     def build(self, header: Dict[str, Any], _: Groups) -> Tuple[Dict[str, Any], Groups]:
-        """Builds a model and keeps the session."""
+        """Builds a model and keeps the session; the engine first hears of the data, if it will."""
+        if header.get("ranges") is not None:
+            self.engine.expect(header["ranges"])
         return self._keep(self.engine.build(Path(header["model"]), tuple(header["taps"])))
 
     def restore(self, header: Dict[str, Any], _: Groups) -> Tuple[Dict[str, Any], Groups]:
@@ -372,7 +395,9 @@ class Server:
         number, self.next_session = self.next_session, self.next_session + 1
         self.sessions[number] = session
         optional = ("save", "fusions", "precisions", "tactics")
-        return {"session": number, "has": [n for n in optional if hasattr(session, n)]}, {}
+        said = plain(session.notes()) if hasattr(session, "notes") else []
+        has = [n for n in optional if hasattr(session, n)]
+        return {"session": number, "has": has, "said": said}, {}
 
     def put(self, header: Dict[str, Any], groups: Groups) -> Tuple[Dict[str, Any], Groups]:
         """Keeps feeds under a key."""
@@ -510,6 +535,7 @@ def answer(server: Server, header: Dict[str, Any], groups: Groups) -> List[Any]:
         reply, arrays = getattr(server, header["op"])(header, groups)
         return encode(reply, arrays)
     except Exception as error:
+        server.spent = bool(getattr(error, "fatal", False))
         return encode(_tell(error), {})
 
 
@@ -578,6 +604,8 @@ def serve(request_fd: int, reply_fd: int) -> None:
             with contextlib.suppress(Exception):
                 stream.flush()
         _write(reply_fd, pieces)
+        if server.spent:  # a device in an error state answers every later call with that error
+            return
 
 
 def main(request_fd: int, reply_fd: int, parent: int, by_signal: int) -> None:
