@@ -14,9 +14,11 @@ from typing import Any
 
 import numpy as np
 import onnx
+import onnxruntime as ort
 import pytest
 
-from debugtaps import UsageError, read_npz
+import tapsect
+from debugtaps import UsageError, read_npz, write_npz
 from support import zoo
 from support.reducing_models import chain, grep, names_left, reduce_by, saved
 from tapsect.minimal import CommandLine, Rule
@@ -277,6 +279,83 @@ def test_a_correct_engine_is_not_reduced(tmp_path: Path) -> None:
     done = reduce_by(path, None, tmp_path / "out", options={"inputs": (str(inputs),)})
     assert done.exit_code == 3
     assert not (tmp_path / "out" / "reduced.onnx").exists()
+
+
+def whole_values(path: Path) -> dict[str, np.ndarray]:
+    session = ort.InferenceSession(path)
+    names = [value.name for value in session.get_outputs()]
+    feeds = read_npz(path.with_name("inputs.npz"))
+    return dict(zip(names, session.run(names, feeds), strict=True))
+
+
+def test_golden_values_decide_whether_the_whole_fails(tmp_path: Path) -> None:
+    """Right ones: reduced.  Wrong ones, of an engine that is right: nothing to reduce."""
+    path = saved(chain(["MatMul"] * 6), tmp_path, {"x": np.ones((1, 4), np.float32)})
+    golden = whole_values(path)
+    write_npz(tmp_path / "golden.npz", golden)
+    write_npz(tmp_path / "wrong.npz", {name: value * 2 for name, value in golden.items()})
+    options = {"inputs": (str(tmp_path / "inputs.npz"),), **NO_BUDGET}
+    faulty = planted({"kind": "value", "nodes": ["@n3@"]})
+    given = {**options, **faulty, "reference": tmp_path / "golden.npz"}
+    done = reduce_by(path, None, tmp_path / "a", options=given)
+    assert names_left(tmp_path / "a") == ["@n3@"]
+    given = {**options, "reference": tmp_path / "wrong.npz"}
+    done = reduce_by(path, None, tmp_path / "b", options=given)
+    assert done.exit_code == 3
+    assert "golden values find it wrong, but the engine answers as the reference" in done.message
+    assert not (tmp_path / "b" / "reduced.onnx").exists()
+
+
+@pytest.mark.parametrize(("verdict", "code"), [("'boxes moved'", 0), ("None", 3)])
+def test_a_judge_decides_whether_the_whole_fails(tmp_path: Path, verdict: str, code: int) -> None:
+    path = saved(chain(["MatMul"] * 6), tmp_path, {"x": np.ones((1, 4), np.float32)})
+    judge = tmp_path / "judge.py"
+    judge.write_text(f"def differ(ours, theirs):\n    return {verdict}\n")
+    options = {
+        "inputs": (str(tmp_path / "inputs.npz"),), "judge": f"{judge}:differ", **NO_BUDGET,
+        **planted({"kind": "value", "nodes": ["@n3@"]}),
+    }  # fmt: skip
+    done = reduce_by(path, None, tmp_path / "out", options=options)
+    assert done.exit_code == code, done.message
+    assert code == 0 or "the judge find" in done.message
+    assert (tmp_path / "out" / "reduced.onnx").exists() is (code == 0)
+
+
+def test_the_original_of_a_converted_model_is_the_truth_of_the_whole(tmp_path: Path) -> None:
+    original = saved(chain(["MatMul"] * 6), tmp_path / "a", {"x": np.ones((1, 4), np.float32)})
+    other = chain(["MatMul"] * 6)
+    other.graph.initializer[2].CopyFrom(
+        onnx.numpy_helper.from_array(
+            2 * onnx.numpy_helper.to_array(other.graph.initializer[2]), "w2"
+        )
+    )
+    path = saved(other, tmp_path / "b")
+    options = {
+        "inputs": (str(tmp_path / "a" / "inputs.npz"),), "reference_model": original, **NO_BUDGET
+    }  # fmt: skip
+    done = reduce_by(path, None, tmp_path / "c", options=options)
+    assert done.exit_code == 3
+    assert "the original model" in done.message
+    faulty = {**options, **planted({"kind": "value", "nodes": ["@n3@"], "scale": 3})}
+    assert reduce_by(path, None, tmp_path / "d", options=faulty).exit_code == 0
+    assert names_left(tmp_path / "d") == ["@n3@"]
+
+
+def test_what_judges_an_engine_is_refused_beside_a_command(tmp_path: Path) -> None:
+    path = saved(chain(["Relu"] * 4), tmp_path)
+    with pytest.raises(UsageError, match="drop them"):
+        reduce_by(path, grep("@n2@"), tmp_path, options={"judge": "file.py:differ"})
+
+
+def test_it_is_called_from_python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    saved(chain(["Relu"] * 8), tmp_path)
+    check = [*grep("@n5@").words[:2], f"! {{ {grep('@n5@').words[2]}; }}", "{model}"]
+    done = tapsect.reduce("model.onnx", check=check, budget=0, output="small.onnx", out=Path("res"))
+    assert done.exit_code == 0, done.message
+    assert [n.name for n in onnx.load("small.onnx").graph.node] == ["@n5@"]
+    assert done.finding is not None
+    assert done.finding.culprit_nodes == ("@n5@",)
 
 
 def test_a_crash_is_reduced_by_its_message(tmp_path: Path) -> None:

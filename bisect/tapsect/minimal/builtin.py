@@ -7,6 +7,7 @@ import threading
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from debugtaps import Host
 from tapsect.candidate import Candidate
@@ -14,7 +15,6 @@ from tapsect.diagnose.beautify import examine_specimen
 from tapsect.diagnose.subject import Subject
 from tapsect.localize.examine import ERRORS, Examined, Examiner, Recorded
 from tapsect.minimal.checks import together
-from tapsect.minimal.given_truth import given_truth
 from tapsect.minimal.glance import glance
 from tapsect.minimal.ground import Ground
 from tapsect.minimal.magnitude import effect, magnitude
@@ -26,6 +26,10 @@ from tapsect.simplify import Specimen
 from tapsect.verdict import Signature, Verdict
 
 __all__ = ["Builtin"]
+
+
+if TYPE_CHECKING:
+    from tapsect.minimal.given_truth import GivenTruth
 
 
 @dataclass
@@ -61,7 +65,7 @@ class Builtin:
         self.wanted: Signature | None = None
         self.why_not = ""
         self._start: Candidate | None = None
-        self._given = given_truth(subject)
+        self._given = _given_truth(subject)
         self._lock = threading.Lock()
         self._lanes = {0: self._lane(subject.reference, subject.prober, ground.work)}
 
@@ -228,3 +232,12 @@ class Builtin:
         for examiner in examiners:
             examiner.bar = self.bar
         return Lane(reference, prober, examiners, models)
+
+
+def _given_truth(subject: Subject) -> GivenTruth | None:
+    """Returns the user's own truth; ``None`` where the reference alone tells what is right."""
+    if subject.golden is None and subject.original is None and subject.judge is None:
+        return None
+    from tapsect.minimal.given_truth import GivenTruth  # half of a diagnosis comes with it
+
+    return GivenTruth(subject)

@@ -9,13 +9,7 @@ from __future__ import annotations
 from tapsect.diagnose.ends import EndJudge, Truth
 from tapsect.diagnose.subject import Subject
 
-__all__ = ["GivenTruth", "given_truth"]
-
-
-def given_truth(subject: Subject) -> GivenTruth | None:
-    """Returns the user's truth; ``None`` where the reference alone tells it."""
-    told = (subject.golden, subject.original, subject.judge)
-    return None if all(each is None for each in told) else GivenTruth(subject)
+__all__ = ["GivenTruth"]
 
 
 class GivenTruth:
