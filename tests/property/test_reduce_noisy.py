@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from typing import Protocol
 
 import pytest
 from hypothesis import given, settings
@@ -21,10 +21,14 @@ def any_failure(_: Signature | None) -> bool:
     return True
 
 
-def firing(nodes: set[int], rate: float, draw: random.Random) -> Callable[[Candidate, int], Answer]:
+class Ask(Protocol):
+    def __call__(self, candidate: Candidate, number: int, lane: int = 0) -> Answer: ...
+
+
+def firing(nodes: set[int], rate: float, draw: random.Random) -> Ask:
     """Returns a check that fails at ``rate`` while all of ``nodes`` are there."""
 
-    def ask(candidate: Candidate, number: int) -> Answer:
+    def ask(candidate: Candidate, number: int, lane: int = 0) -> Answer:
         fires = candidate.nodes.issuperset(nodes) and draw.random() < rate
         return (Verdict.DIVERGES, FAULT) if fires else (Verdict.AGREES, None)
 
@@ -81,6 +85,23 @@ def test_a_repeated_question_is_asked_no_more_than_needed(rate: float, seed: int
     graph = chain(4)
     repeated = Repeated(firing({2}, rate, random.Random(seed)), rate, any_failure)
     verdict, _ = repeated(graph.whole())
-    assert repeated.asked <= repeated.times
+    looks = repeated.looks[graph.whole()]
+    assert looks <= repeated.times
     if verdict is Verdict.AGREES:
-        assert repeated.asked == repeated.times
+        assert looks == repeated.times
+
+
+@pytest.mark.parametrize("need", [1, 2, 3])
+def test_as_many_failures_are_seen_as_were_asked_for_and_no_look_is_used_twice(need: int) -> None:
+    numbers: list[int] = []
+
+    def ask(candidate: Candidate, number: int, lane: int = 0) -> Answer:
+        numbers.append(number)
+        fires = len(numbers) % 3 == 0
+        return (Verdict.DIVERGES, FAULT) if fires else (Verdict.AGREES, None)
+
+    repeated = Repeated(ask, 0.5, any_failure, need)
+    start = chain(4).whole()
+    for _ in range(2):
+        assert repeated(start)[0] is Verdict.DIVERGES
+    assert len(numbers) == len(set(numbers)) == 6 * need

@@ -431,6 +431,32 @@ def test_a_flaky_check_is_measured_and_searched_with_confidence(
     assert any(step.step == "noisy search" for step in done.finding.trail)
 
 
+@pytest.mark.parametrize("jobs", [1, 3])
+def test_what_fails_now_and_then_is_made_plain_as_well(tmp_path: Path, jobs: int) -> None:
+    """Chance is drawn from the model and the count of its looks, so that jobs do not change it."""
+    script = tmp_path / "rare.py"
+    script.write_text(
+        "import hashlib, sys\n"
+        "data = open(sys.argv[1], 'rb').read()\n"
+        f"log = open({str(tmp_path / 'log')!r}, 'a')\n"
+        "name = hashlib.sha256(data).hexdigest()\n"
+        "print(name, file=log, flush=True)\n"
+        "look = f'{name} {open(log.name).read().count(name)}'\n"
+        "lucky = hashlib.sha256(look.encode()).digest()[0] % 10 < 6\n"
+        "sys.exit(b'@n7@' in data and lucky)\n"
+    )
+    path = saved(chain(["Relu", "Add"] * 6, shape=(3, 8)), tmp_path)
+    line = CommandLine((sys.executable, "-S", str(script), "{model}"))
+    done = reduce_by(path, line, tmp_path / "out", confirm=Confirm(2, 6), jobs=jobs)
+    assert done.exit_code == 0, done.message
+    left = onnx.load(tmp_path / "out" / "reduced.onnx").graph
+    assert [n.name for n in left.node] == ["@n7@"]
+    assert [d.dim_value for d in left.input[0].type.tensor_type.shape.dim] == [1, 1]
+    assert not any(np.any(onnx.numpy_helper.to_array(t)) for t in left.initializer)
+    assert done.finding is not None
+    assert not any("one check at a time" in note for note in done.finding.notes)
+
+
 def test_an_unstable_start_is_refused_unless_confirmation_is_asked_for(tmp_path: Path) -> None:
     path = saved(chain(["Relu"] * 8), tmp_path)
     # Fails once, passes after that.

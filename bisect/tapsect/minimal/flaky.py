@@ -10,17 +10,22 @@ pass is out of the question.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
+from typing import Generic, TypeVar
 
 from tapsect.candidate import Candidate, Structure, ordered, restrict, why_invalid
 from tapsect.reduction import Answer
 from tapsect.search.noisy import Firing, NoisyResult, noisy_first_bad, repeats_for
 from tapsect.verdict import Signature, Verdict
 
-__all__ = ["Fresh", "Repeated", "Slice", "measure", "slice_of"]
+__all__ = ["FirstSeen", "Fresh", "Repeated", "Slice", "measure", "slice_of"]
 
 MEASURED = 10
+_REPEATED = 1_000_000
+
+C = TypeVar("C", bound=Hashable)
 
 Fresh = Callable[[Candidate, int], Answer]
 """Judges a part anew; the number tells repeated questions apart."""
@@ -47,6 +52,18 @@ class Slice:
     rate: float
     least: float
     likely: tuple[int, ...]
+
+
+class FirstSeen:
+    """Compares signatures with the first that was seen, or with one that is known."""
+
+    def __init__(self, wanted: Signature | None = None) -> None:
+        self.wanted = wanted
+
+    def __call__(self, seen: Signature | None) -> bool:
+        """Returns whether it is the same fault."""
+        self.wanted = self.wanted or seen
+        return self.wanted is None or seen is None or self.wanted.matches(seen)
 
 
 def measure(ask: Callable[[int], Answer], same: Callable[[Signature | None], bool],
@@ -96,30 +113,43 @@ def slice_of(
     )
 
 
-class Repeated:
+class Repeated(Generic[C]):
     """Asks until a fault of a rate would have shown itself.
 
     Args:
-        ask: Judges a part anew.
+        ask: Judges a candidate anew, in a lane.
         rate: How often the fault fires.
         same: Whether a signature is the fault's.
+        need: How many failures make a candidate fail.
 
     Attributes:
-        asked: Single looks so far.
+        looks: Single looks at each candidate, which number them.
     """
 
-    def __init__(self, ask: Fresh, rate: float, same: Callable[[Signature | None], bool]) -> None:
-        self.ask, self.same, self.times = ask, same, repeats_for(rate)
-        self.asked = 0
+    def __init__(
+        self, ask: Callable[[C, int, int], Answer], rate: float,
+        same: Callable[[Signature | None], bool], need: int = 1,
+    ) -> None:  # fmt: skip
+        self.ask, self.same, self.need = ask, same, need
+        self.times = repeats_for(rate)
+        self.looks: Counter[C] = Counter()
 
-    def __call__(self, candidate: Candidate) -> Answer:
-        """Returns the first failure of the right kind, or the last answer."""
+    def __call__(self, candidate: C, lane: int = 0) -> Answer:
+        """Returns a failure of the right kind once there were enough, or the last answer.
+
+        After each failure the next may take as many looks as the first might have.
+        """
         answer: Answer = (Verdict.INVALID, None)
-        for number in range(self.times):
-            self.asked += 1
-            answer = self.ask(candidate, 1_000_000 + number)
+        failed = passed = 0
+        while passed < self.times:
+            answer = self.ask(candidate, _REPEATED + self.looks[candidate], lane)
+            self.looks[candidate] += 1
             if answer[0] is Verdict.INVALID:
                 break
             if answer[0] is Verdict.DIVERGES and self.same(answer[1]):
-                break
+                failed, passed = failed + 1, 0
+                if failed == self.need:
+                    break
+            else:
+                passed += 1
         return answer

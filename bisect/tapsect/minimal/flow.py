@@ -22,6 +22,7 @@ from tapsect.folder import JOURNAL, PROBES, claimed
 from tapsect.minimal.again import parts_again
 from tapsect.minimal.builtin import Builtin
 from tapsect.minimal.checks import CommandCheck
+from tapsect.minimal.flaky import Slice
 from tapsect.minimal.ground import Ground, open_ground
 from tapsect.minimal.judges import ByTrial, Judge
 from tapsect.minimal.models import fresh_runs, kept_sample, made_whole, simplified
@@ -142,8 +143,11 @@ class _Run:
         if small is None:
             raise OutputError("the reduced model does not fit into one file of 2 GB")
         good = nearest_good(reached.problem, result.candidate, ground, sample)
-        if self.chosen.models and reached.slice is None and tally.plan.options.budget > 0:
-            small, nearer, proved = self._plainer(small, proved=result.one_minimal)
+        if self.chosen.models and tally.plan.options.budget > 0:
+            if reached.slice is None:
+                small, nearer, proved = self._plainer(small, proved=result.one_minimal)
+            else:
+                small, nearer, proved = self._plainer_flaky(small, reached.slice, result)
             result = replace(result, one_minimal=proved)
             good = nearer or good
         return self._end(reached, result, small, good)
@@ -170,6 +174,28 @@ class _Run:
             if small.nodes == count:
                 break
         return small, good, proved
+
+    def _plainer_flaky(
+        self, small: Specimen, found: Slice, result: Reduced[Candidate]
+    ) -> tuple[Specimen, tuple[Specimen, str] | None, bool]:
+        """As ``_plainer``, of a model that fails now and then; it stays when it fails too rarely.
+
+        That none of its nodes can go holds as long as they are the same.
+        """
+        tally = self.tally
+        made, nearer = simplified(tally, small, self.chosen.models, found.least)
+        if made == small:
+            return small, None, result.one_minimal
+        need, of = self._confirmations()
+        if fresh_runs(tally, made, result.signature, of) < need:
+            tally.notes.append("made plainer it fails less often: it was left as it was cut out")
+            return small, None, result.one_minimal
+        return made, nearer, result.one_minimal and made.nodes == small.nodes
+
+    def _confirmations(self) -> tuple[int, int]:
+        """Returns how often an end that fails now and then must fail, and of how many times."""
+        confirm = self.tally.plan.confirm or Confirm(1, 3)
+        return confirm.need, max(confirm.of, 3)
 
     def _refuse_blind(self, result: Reduced[Candidate]) -> None:
         """Refuses a check that fails whatever it is given.
@@ -199,13 +225,10 @@ class _Run:
         tally, graph = self.tally, self.tally.ground.graph
         reproduced, of = result.reproduced, result.of
         if reached.slice is not None:
-            confirm = tally.plan.confirm or Confirm(1, 3)
-            of = max(confirm.of, 3)
+            need, of = self._confirmations()
             reproduced = fresh_runs(tally, small, result.signature, of)
-            if reproduced < confirm.need:
-                tally.notes.append(
-                    f"the end failed {reproduced} of {of} times, {confirm.need} asked"
-                )
+            if reproduced < need:
+                tally.notes.append(f"the end failed {reproduced} of {of} times, {need} asked")
         if tally.plan.min_good is not None and good is None:
             tally.notes.append("no passing neighbour was met; --min-good was not written")
         names, ops = self._left(result, small)

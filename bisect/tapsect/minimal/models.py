@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 
 from tapsect.candidate import Candidate
+from tapsect.minimal.flaky import FirstSeen, Repeated
 from tapsect.minimal.ground import Parts, Unfed
 from tapsect.minimal.judges import ByTrial
 from tapsect.minimal.parts import ONCE
@@ -46,23 +47,42 @@ def made_whole(tally: Tally, candidate: Candidate, sample: int) -> Specimen | No
 
 
 def simplified(
-    tally: Tally, small: Specimen, passes: tuple[Pass, ...]
+    tally: Tally, small: Specimen, passes: tuple[Pass, ...], least: float | None = None
 ) -> tuple[Specimen, tuple[Specimen, str] | None]:
-    """Returns the plainest model that still fails, and the nearest one that passes, if any."""
+    """Returns the plainest model that still fails, and the nearest one that passes, if any.
+
+    Args:
+        tally: The reduction under way.
+        small: The model.
+        passes: What to try.
+        least: How often it fails at least, where it does so now and then: each answer then takes
+            as many looks as that asks for.
+    """
     again, judge = itertools.count(1), tally.judge
 
-    def in_lane(candidate: Specimen, lane: int) -> Answer:
+    def once(candidate: Specimen, lane: int) -> Answer:
         return judge.model(candidate, lane=lane)
 
-    with lanes(in_lane, tally.jobs) as (ask, begin):
+    def anew(candidate: Specimen, number: int, lane: int = 0) -> Answer:
+        return judge.model(candidate, fresh=number, lane=lane)
+
+    repeated: Repeated[Specimen] | None = None
+    if least is not None:
+        need = (tally.plan.confirm or ONCE).need
+        repeated = Repeated(anew, least, FirstSeen(), need)
+    with lanes(repeated or once, tally.jobs) as (ask, begin):
         told = Told[Specimen](tally, ask, "simplify")
         problem = Simplification(
             small, told, ahead=begin, spent=tally.spent(),
-            recheck=lambda s: judge.model(s, fresh=next(again)),
+            recheck=repeated or (lambda s: anew(s, next(again))),
         )  # fmt: skip
         told.problem = problem
-        result = reduce(problem, passes=passes, confirm=tally.plan.confirm or ONCE)
-    tally.count(problem.calls, result)
+        confirm = ONCE if repeated else tally.plan.confirm or ONCE
+        result = reduce(problem, passes=passes, confirm=confirm)
+    looks = problem.calls
+    if repeated is not None:
+        looks = sum(repeated.looks[each] for each in problem.asked())
+    tally.count(looks, result)
     if isinstance(result, DoesNotFail) or not result.confirmed:
         tally.notes.append("as a file of its own it fails no more: it was not simplified")
         return small, None

@@ -7,13 +7,12 @@ from dataclasses import dataclass
 
 from tapsect.candidate import Candidate
 from tapsect.finding import Step
-from tapsect.minimal.flaky import Repeated, Slice, measure, slice_of
+from tapsect.minimal.flaky import FirstSeen, Repeated, Slice, measure, slice_of
 from tapsect.minimal.ground import Parts
 from tapsect.minimal.tally import Tally, Told, lanes
 from tapsect.minimal.words import doubtful
 from tapsect.reduction import Answer, Confirm, DoesNotFail, Pass, Reduced, reduce
 from tapsect.search.noisy import Firing
-from tapsect.verdict import Signature
 
 __all__ = ["ONCE", "Reached", "reduce_parts"]
 
@@ -85,21 +84,10 @@ def _plain(tally: Tally, start: Candidate, passes: tuple[Pass, ...]) -> Reached:
     return Reached(problem, result)
 
 
-class _Same:
-    """Compares signatures with the first that was seen."""
-
-    def __init__(self) -> None:
-        self.first: Signature | None = None
-
-    def __call__(self, seen: Signature | None) -> bool:
-        self.first = self.first or seen
-        return self.first is None or seen is None or self.first.matches(seen)
-
-
 def _measured(tally: Tally, start: Candidate) -> Firing:
     tally.progress.step("measure", "how often the whole fails")
     numbers = itertools.count(_MEASURING)
-    firing = measure(lambda _: tally.judge.part(start, fresh=next(numbers)), _Same())
+    firing = measure(lambda _: tally.judge.part(start, fresh=next(numbers)), FirstSeen())
     tally.calls += firing.of
     said = f"fails {firing.failed} of {firing.of} times"
     tally.trail.append(Step("measure", said, "", firing.of))
@@ -107,7 +95,7 @@ def _measured(tally: Tally, start: Candidate) -> Firing:
 
 
 def _noisy(tally: Tally, start: Candidate, passes: tuple[Pass, ...], firing: Firing) -> Reached:
-    same = _Same()
+    same = FirstSeen()
     ground = tally.ground
 
     def fresh(candidate: Candidate, number: int) -> Answer:
@@ -120,13 +108,21 @@ def _noisy(tally: Tally, start: Candidate, passes: tuple[Pass, ...], firing: Fir
     decision = "sure" if found.sure else "not sure"
     tally.trail.append(Step("noisy search", decision, why, found.calls))
     tally.notes += doubtful(found, ground.graph)
-    repeated = Repeated(fresh, found.least, same)
-    told = Told[Candidate](tally, repeated, "reduce")
-    problem = Parts(ground.structure, start, told, recheck=repeated, spent=tally.spent())
-    problem.keep_outputs, told.problem = tally.plan.keep_outputs, problem
-    result = reduce(
-        problem, passes=passes, hint=sorted(found.nodes), confirm=ONCE,
-        prove=tally.plan.mode == "full",
-    )  # fmt: skip
-    tally.count(repeated.asked, result)
+    need = (tally.plan.confirm or ONCE).need
+
+    def in_lane(candidate: Candidate, number: int, lane: int) -> Answer:
+        return tally.judge.part(candidate, fresh=number, lane=lane)
+
+    repeated = Repeated(in_lane, found.least, same, need)
+    with lanes(repeated, tally.jobs) as (ask, begin):
+        told = Told[Candidate](tally, ask, "reduce")
+        problem = Parts(
+            ground.structure, start, told, recheck=repeated, spent=tally.spent(), ahead=begin
+        )
+        problem.keep_outputs, told.problem = tally.plan.keep_outputs, problem
+        result = reduce(
+            problem, passes=passes, hint=sorted(found.nodes), confirm=ONCE,
+            prove=tally.plan.mode == "full",
+        )  # fmt: skip
+    tally.count(sum(repeated.looks[each] for each in problem.asked()), result)
     return Reached(problem, result, found, firing)

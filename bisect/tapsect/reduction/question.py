@@ -158,6 +158,10 @@ class Question(ABC, Generic[C]):
             return True
         return self.signature.matches(signature)
 
+    def asked(self) -> list[C]:
+        """Returns the candidates that were asked about, in that order."""
+        return list(self._answers)
+
     def good(self) -> list[C]:
         """Returns the candidates that were seen to agree, in the order in which they were asked."""
         return [each for each, (verdict, _) in self._answers.items() if verdict is Verdict.AGREES]
