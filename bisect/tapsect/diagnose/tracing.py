@@ -77,7 +77,7 @@ class Tracing:
         )
 
     def _fused(self) -> tuple[tuple[int, ...], ...]:
-        kernels = getattr(self.told.located, "kernels", None)
+        kernels = self.told.located.kernels if self.told.located is not None else None
         return tuple(tuple(sorted(group)) for group in kernels.groups) if kernels else ()
 
     def _points(self, evidence: Evidenced) -> tuple[Point, ...]:
