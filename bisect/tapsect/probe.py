@@ -1,168 +1,34 @@
 """Builds that are counted, remembered and written down before they count.
 
 A probe is one build of one candidate and its runs on the samples.  Its key is its content: the
-candidate's bytes, the taps, the engine with its options and the inputs.  The journal holds every
-probe that ended, values beside it, so that an interrupted diagnosis continues where it was.
+candidate's bytes, the taps, the engine with its options and the inputs.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-import os
-import shutil
 import statistics
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from debugtaps import (
-    Array,
-    Build,
-    EngineFailure,
-    Host,
-    InputError,
-    WorkerError,
-    read_npz,
-    write_npz,
-)
+from debugtaps import Array, Build, EngineFailure, EnvironmentFailure, Host, WorkerError
+from tapsect.journal import Journal, Outcome
 
-__all__ = ["Journal", "Outcome", "Prober"]
+__all__ = ["BuildsSpent", "Prober"]
 
 Sample = Mapping[str, Array]
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """What one probe showed.
+class BuildsSpent(EnvironmentFailure):
+    """The diagnosis has made as many builds as it may."""
 
-    Attributes:
-        values: For each sample the outputs and taps by name; empty after a failure.
-        failure: The failure that ended it; it carries kind, phase, message and tail.
-        fusions: Sets of nodes that run as one kernel, where the engine says.
-        precisions: Types by tensor or node, where the engine says.
-        seconds: How long it took.
-        latency: Seconds of one run inside the worker, the median of several, where asked for.
-        said: What the engine tells of its build.
-    """
-
-    values: tuple[Mapping[str, Array], ...] = ()
-    failure: EngineFailure | None = None
-    fusions: tuple[frozenset[str], ...] = ()
-    precisions: Mapping[str, str] = field(default_factory=dict)
-    seconds: float = 0.0
-    latency: float | None = None
-    said: tuple[str, ...] = ()
-
-
-class Journal:
-    """The record of all probes of one diagnosis: ``journal.jsonl`` and values beside it.
-
-    Args:
-        folder: The folder of the diagnosis.
-        identity: What the diagnosis is about; a journal of another one is begun anew.
-
-    Attributes:
-        known: The probes that are written down, by key.
-        resumed: Whether an unfinished diagnosis of the same identity is continued.
-        replaced: Whether the journal of another diagnosis stood there.
-    """
-
-    def __init__(self, folder: Path, identity: str) -> None:
-        self.file = folder / "journal.jsonl"
-        self.values = folder / ".probes"
-        self.values.mkdir(parents=True, exist_ok=True)
-        self.known: dict[str, dict[str, Any]] = {}
-        self.replaced = False
-        self.resumed = self._read(identity)
-        if not self.resumed:
-            self.known.clear()  # those of a finished one prove nothing about this one
-            shutil.rmtree(self.values, ignore_errors=True)
-            self.values.mkdir(parents=True, exist_ok=True)
-            self.file.write_bytes(b"")
-            self.append({"entry": "begin", "identity": identity})
-
-    def _read(self, identity: str) -> bool:
-        whole = 0
-        with suppress(OSError):
-            for line in self.file.read_bytes().splitlines(keepends=True):
-                try:
-                    entry = json.loads(line)
-                except ValueError:
-                    break  # the line being written when the process died
-                whole += len(line)
-                if entry.get("entry") == "end":
-                    return False
-                if entry.get("entry") == "begin" and entry.get("identity") != identity:
-                    self.replaced = True
-                    return False
-                if entry.get("entry") == "probe":
-                    self.known[entry["key"]] = entry
-            os.truncate(self.file, whole)  # what is appended must not join a torn line
-            return bool(self.known)
-        return False
-
-    def append(self, entry: Mapping[str, Any]) -> None:
-        """Writes one line and makes sure that it is on the disk."""
-        line = json.dumps(entry, ensure_ascii=True, default=str).encode() + b"\n"
-        with self.file.open("ab") as file:
-            file.write(line)
-            file.flush()
-            os.fsync(file.fileno())
-
-    def record(self, key: str, outcome: Outcome, purpose: str) -> None:
-        """Writes a probe down, its values first."""
-        for number, values in enumerate(outcome.values):
-            write_npz(self.values / f"{key[:40]}-{number}.npz", values)
-        failure = outcome.failure
-        entry = {
-            "entry": "probe", "key": key, "purpose": purpose, "samples": len(outcome.values),
-            "seconds": round(outcome.seconds, 4),
-            "failure": None if failure is None else {
-                "kind": failure.kind, "phase": failure.phase,
-                "message": failure.message, "tail": failure.tail,
-            },
-            "fusions": [sorted(f) for f in outcome.fusions],
-            "precisions": dict(outcome.precisions), "latency": outcome.latency,
-            "said": list(outcome.said),
-        }  # fmt: skip
-        self.append(entry)
-        self.known[key] = entry
-
-    def recall(self, key: str) -> Outcome | None:
-        """Returns a probe that is written down whole, or ``None``."""
-        entry = self.known.get(key)
-        if entry is None:
-            return None
-        told = entry["failure"]
-        failure = None if told is None else EngineFailure(**told)
-        try:
-            values = tuple(
-                read_npz(self.values / f"{key[:40]}-{n}.npz") for n in range(entry["samples"])
-            )
-        except (OSError, InputError):
-            return None
-        fusions = tuple(frozenset(f) for f in entry["fusions"])
-        seconds, latency = entry["seconds"], entry.get("latency")
-        said = tuple(entry.get("said", ()))
-        return Outcome(values, failure, fusions, entry["precisions"], seconds, latency, said)
-
-    def close(self, *, finished: bool) -> None:
-        """Ends the journal of a finished diagnosis; the values go, the record stays.
-
-        Of an unfinished one both stay, unless there is nothing to continue.
-        """
-        if finished:
-            self.append({"entry": "end"})
-        if finished or not self.known:
-            shutil.rmtree(self.values, ignore_errors=True)
-        if not finished and not self.known:
-            self.file.unlink(missing_ok=True)
+    limit = "builds"
 
 
 class Prober:
@@ -173,6 +39,7 @@ class Prober:
         journal: Where probes are written down.
         identity: Engine, options and interpreter, for the key.
         timeout: Seconds a first build may take; later ones get five times the longest good one.
+        most: Probes that may be made; without it, as many as it takes.
 
     Attributes:
         builds: Probes so far, remembered ones included.
@@ -180,8 +47,12 @@ class Prober:
         epoch: Probes of different epochs are different even when their content is equal.
     """
 
-    def __init__(self, host: Host, journal: Journal, identity: str, timeout: float) -> None:
+    def __init__(
+        self, host: Host, journal: Journal, identity: str, timeout: float,
+        most: int | None = None,
+    ) -> None:  # fmt: skip
         self.host, self.journal, self.identity = host, journal, identity
+        self.most = most
         self.limit = timeout
         self.longest = 0.0
         self.builds = 0
@@ -243,8 +114,13 @@ class Prober:
             details: Whether to ask for fusions and precisions as well.
             keep: Whether values are worth keeping for a resumed diagnosis.
             timed: Whether to measure the latency of the first sample as well.
+
+        Raises:
+            BuildsSpent: As many probes were made as may be.
         """
         key = self.key(model.read_bytes(), taps, samples, f"{self.epoch}.{fresh}")
+        if self.most is not None and self.builds >= self.most:
+            raise BuildsSpent(f"stopped after {self.builds} builds, as many as were allowed")
         self.builds += 1
         known = self.journal.recall(key)
         if known is not None:

@@ -10,10 +10,10 @@ import pytest
 from debugtaps import UsageError
 from support.reducing_models import chain
 from tapsect.checks import Artifacts, CommandLine, Rule, Seen, judged, run_command
+from tapsect.journal import Journal
 from tapsect.minimal.checks import CommandCheck
 from tapsect.minimal.person import PersonCheck
 from tapsect.minimal.trial import Trial
-from tapsect.probe import Journal
 from tapsect.verdict import NOTHING, Signature, Verdict
 
 

@@ -13,8 +13,8 @@ from debugtaps import SpecError, WorkerError
 from tapsect.axes.knobs import Turns, applied
 from tapsect.diagnose.ends import EndJudge
 from tapsect.diagnose.subject import Subject
+from tapsect.journal import Outcome
 from tapsect.localize.taps import Ends
-from tapsect.probe import Outcome
 
 __all__ = ["CureTest", "Tried"]
 

@@ -34,8 +34,8 @@ from tapsect.diagnose.summary import Told, compose
 from tapsect.diagnose.why import explain_agreement, note_nan
 from tapsect.finding import Finding, Step
 from tapsect.folder import claimed
+from tapsect.journal import Outcome
 from tapsect.localize.taps import Ends
-from tapsect.probe import Outcome
 from tapsect.progress import Progress, Silent
 
 __all__ = ["diagnose"]
@@ -63,6 +63,7 @@ def diagnose(
     progress: Progress | None = None,
     command: Sequence[str] = (),
     fixing: Fixing | None = None,
+    most_builds: int | None = None,
 ) -> Finding:
     """Finds where an engine first diverges from its reference, why, and the smallest failing case.
 
@@ -90,6 +91,7 @@ def diagnose(
         progress: Hears of each step.
         command: The command line, for the record.
         fixing: What to try as a cure; only what is cheap if None.
+        most_builds: Builds that may be made; the diagnosis is given up beyond.
 
     Returns:
         The finding; it is also written to ``out``.
@@ -101,6 +103,7 @@ def diagnose(
         Path(model), tuple(inputs), input_shapes, engine, dict(engine_options or {}),
         engine_python, reference, reference_model, precision, tolerance, judge,
         tap_memory, tap_mode, timeout, budget, out, seed, tuple(command), fixing or Fixing(),
+        most_builds,
     )  # fmt: skip
     with claimed(out or Path(f"tapsect-{Path(model).stem}")) as folder:
         subject = open_subject(options, folder, progress or Silent())

@@ -82,6 +82,7 @@ class Options:
     seed: int = 0
     command: Sequence[str] = ()
     fixing: Fixing = Fixing()
+    most_builds: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -73,7 +73,7 @@ def _rank(graph: Graph, tensor: str) -> int | None:
 def _tensor(graph: Graph, tensor: str) -> str:
     """Returns type, rank and kind of a tensor: ``float32r4``, ``c`` constant, ``d`` dynamic."""
     elem, rank = graph.elem(tensor), _rank(graph, tensor)
-    name = "?" if elem is None else onnx.TensorProto.DataType.Name(elem).lower()  # type: ignore[arg-type]
+    name = "?" if elem is None else onnx.TensorProto.DataType.Name(elem).lower()
     if tensor in graph.fixed or tensor in graph.constants:
         return f"{name}c"
     shape = graph.types[tensor].shape if rank is not None else None

@@ -40,7 +40,8 @@ from tapsect.diagnose.given import (
 )
 from tapsect.diagnose.workers import Workers, workers
 from tapsect.folder import WORK, clear_results
-from tapsect.probe import Journal, Prober
+from tapsect.journal import Journal
+from tapsect.probe import Prober
 from tapsect.progress import Progress
 from tapsect.replay.precision import Classes
 from tapsect.replay.reference import Reference, own_roundoff
@@ -176,7 +177,7 @@ def open_subject(
         who = _engine_identity(options, graph, both.specs[0])
         journal = _journal(folder, _identity(options, who, given.samples), given, progress)
         model = _first_model(path, graph, given, work)
-        prober = Prober(engine, journal, who, options.timeout)
+        prober = Prober(engine, journal, who, options.timeout, options.most_builds)
         return Subject(
             options, graph, given.samples, given.origins, golden, original, judge, engine, truth,
             reference, prober, journal, stated, folder, work, given.notes,

@@ -22,8 +22,9 @@ from debugtaps import (
     save,
 )
 from tapsect.candidate import Candidate
+from tapsect.journal import Outcome
 from tapsect.localize.recorded import Recorded, Source
-from tapsect.probe import Outcome, Prober
+from tapsect.probe import Prober
 from tapsect.replay.reference import Reference, numpy_dtype
 from tapsect.replay.regions import Classes
 from tapsect.rounding.discrete import unexplained

@@ -17,11 +17,12 @@ from pathlib import Path
 import numpy as np
 
 from debugtaps import Array, EngineFailure, promote, save
+from tapsect.journal import Outcome
 from tapsect.localize.evidence import Ends, Evidenced, Located, Suspect, Taps
 from tapsect.localize.inside import look_inside
 from tapsect.localize.kernels import Kernels
 from tapsect.localize.weighing import Weigher
-from tapsect.probe import Outcome, Prober
+from tapsect.probe import Prober
 from tapsect.progress import Progress
 from tapsect.replay.coarse import coarse_ends
 from tapsect.replay.reference import Reference, numpy_dtype

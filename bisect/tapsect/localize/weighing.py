@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from debugtaps import Array
+from tapsect.journal import Outcome
 from tapsect.localize.evidence import Ends, Evidenced, Suspect, classes_from
 from tapsect.localize.liars import liars
-from tapsect.probe import Outcome
 from tapsect.progress import Progress
 from tapsect.replay.causal import MOST_SUSPECTS, Effect, causal_test
 from tapsect.replay.reference import Reference

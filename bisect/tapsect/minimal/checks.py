@@ -12,8 +12,8 @@ from typing import Any
 
 from debugtaps import write_npz
 from tapsect.checks import Artifacts, CommandLine, Seen, judged, run_command
+from tapsect.journal import Journal
 from tapsect.minimal.trial import Trial
-from tapsect.probe import Journal
 from tapsect.reduction import Answer
 from tapsect.verdict import Signature, Verdict
 

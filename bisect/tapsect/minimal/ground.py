@@ -34,10 +34,10 @@ from tapsect.diagnose.shrink import GraphStructure
 from tapsect.diagnose.subject import Subject, open_subject
 from tapsect.diagnose.workers import truth_of
 from tapsect.folder import WORK, clear_results
+from tapsect.journal import Journal
 from tapsect.localize.examine import Recorded
 from tapsect.minimal.plan import Plan
 from tapsect.minimal.trial import Trial
-from tapsect.probe import Journal
 from tapsect.progress import Progress
 from tapsect.reduction import Problem
 from tapsect.replay.reference import Reference, numpy_dtype

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from debugtaps import OutputError, write_npz
 from tapsect.checks import Ask, ask_verdict
+from tapsect.journal import Journal
 from tapsect.minimal.trial import Trial
-from tapsect.probe import Journal
 from tapsect.reduction import Answer
 from tapsect.verdict import Signature, Verdict
 

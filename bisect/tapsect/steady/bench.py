@@ -30,7 +30,7 @@ from tapsect.axes.repeat import Attempt
 from tapsect.diagnose.given import Options
 from tapsect.diagnose.subject import open_subject
 from tapsect.folder import WORK, clear_results
-from tapsect.probe import Journal
+from tapsect.journal import Journal
 from tapsect.progress import Progress
 from tapsect.steady.judges import ByCommand, ByPerson, ByReference, Judge, places
 from tapsect.steady.plan import CANDIDATE, Check
