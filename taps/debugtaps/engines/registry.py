@@ -72,6 +72,8 @@ BUILTINS: Mapping[str, Builtin] = MappingProxyType(
         "ort-reference": Builtin("ort.py", "OrtReference", None, "onnxruntime"),
         "onnx": Builtin("onnx_reference.py", "OnnxReference", None, "onnx"),
         "openvino": Builtin("openvino.py", "OpenVinoEngine", "openvino", "openvino"),
+        "torch": Builtin("torch_engine.py", "TorchEngine", "torch", "torch onnx2fx"),
+        "inductor": Builtin("inductor.py", "InductorEngine", "torch", "torch onnx2fx"),
         "tensorrt": Builtin("tensorrt.py", "TensorRtEngine", "tensorrt", "tensorrt"),
         "tensorrt-rtx": Builtin("tensorrt.py", "TensorRtRtxEngine", "tensorrt-rtx", "tensorrt-rtx"),
         "planted": Builtin("planted.py", "Planted", None, "onnx"),
