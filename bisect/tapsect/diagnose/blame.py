@@ -12,17 +12,16 @@ from tapsect.diagnose.beautify import beautify
 from tapsect.diagnose.second_leg import second_leg
 from tapsect.diagnose.shrink import GraphStructure, shrink
 from tapsect.diagnose.subject import Subject
+from tapsect.diagnose.unsteady import confidence_in, looks_for, measure_part
 from tapsect.localize.confirm import Confirmed, confirm, grown
 from tapsect.localize.examine import ERRORS, Examined, Examiner, Recorded
 from tapsect.localize.taps import Ends, Located, Suspect
 from tapsect.reduction import DoesNotFail, Reduced
 from tapsect.verdict import Verdict
 
-__all__ = ["FLAKY_REPEATS", "Blame", "blame_values", "reduce_part"]
+__all__ = ["Blame", "blame_values", "reduce_part"]
 
 Tell = Callable[[str, str, str], None]
-
-FLAKY_REPEATS = 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +45,7 @@ class Blame:
         bar: End-to-end floors from which the part counts as failing.
         notes: What else should be known.
         examiner: Examined the parts.
+        confidence: How probable the place is, where the failure comes only now and then.
     """
 
     cause: str | None
@@ -64,6 +64,7 @@ class Blame:
     bar: float = 0.0
     notes: tuple[str, ...] = field(default=())
     examiner: Examiner | None = None
+    confidence: float | None = None
 
 
 def blame_values(
@@ -139,7 +140,7 @@ def _confirm(
         found = confirm(examiner, [seed])
         if found is None:
             steadiness = flaky()
-            examiner.expect(steadiness, FLAKY_REPEATS)
+            examiner.expect(steadiness, looks_for(subject.unsteady))
             wider = grown(topology, first.judgement.region, first.tensor, ends)
             found = confirm(examiner, wider, most=60)
         what = f"region of {first.tensor!r}"
@@ -178,8 +179,10 @@ def reduce_part(
     hint = tuple(_hint(subject, blame))
     reduced = shrink(examiner, structure, found, hint=hint)
     if isinstance(reduced, DoesNotFail) and not blame.flaky:
-        blame = replace(blame, flaky=examiner.flakiness(found.candidate, found.source))
-        examiner.expect(blame.flaky, FLAKY_REPEATS)
+        flaky = examiner.flakiness(found.candidate, found.source)
+        blame = replace(blame, flaky=flaky)
+        subject.unsteady = subject.unsteady or measure_part(examiner, found, flaky)
+        examiner.expect(flaky, looks_for(subject.unsteady))
         reduced = shrink(examiner, structure, found, hint=hint)
     spent = subject.prober.builds - before
     if isinstance(reduced, DoesNotFail):
@@ -197,6 +200,9 @@ def reduce_part(
     blame = replace(
         blame, reduced=reduced, final=final, reduce_builds=spent, bar=examiner.bar or 0.0,
         nodes=_nodes(subject, blame, reduced), examiner=examiner,
+        confidence=blame.confidence or confidence_in(
+            len(reduced.candidate.nodes), max(examiner.repeats, examiner.runs), subject.unsteady
+        ),
     )  # fmt: skip
     blame = _asked_elsewhere(subject, examiner, _narrowed(subject, blame, reduced), tell)
     return _made_plain(subject, examiner, blame, tell)

@@ -8,10 +8,12 @@ from dataclasses import replace
 import numpy as np
 
 from debugtaps import EngineFailure
-from tapsect.diagnose.blame import FLAKY_REPEATS, Blame, Tell, reduce_part
+from tapsect.diagnose.blame import Blame, Tell, reduce_part
+from tapsect.diagnose.noisily import blame_noisily
 from tapsect.diagnose.subject import Subject
+from tapsect.diagnose.unsteady import looks_for
 from tapsect.localize.examine import Examiner
-from tapsect.localize.predicate import locate_failure
+from tapsect.localize.predicate import locate_failure, named_nodes
 from tapsect.localize.recorded import Recorded
 
 __all__ = ["blame_error"]
@@ -34,7 +36,9 @@ def blame_error(
     examiner = Examiner(
         subject.reference, subject.prober, recorded, subject.work, kind=failure.kind
     )
-    examiner.expect(flaky, FLAKY_REPEATS)
+    examiner.expect(flaky, looks_for(subject.unsteady))
+    if subject.unsteady is not None and flaky and not named_nodes(subject.graph, failure):
+        return blame_noisily(subject, examiner, subject.unsteady, tell, flaky=flaky)
     found = locate_failure(examiner, subject.reference.topology, failure, subject.progress)
     if found.confirmed is None:
         tell("locate", "does not fail alone", found.how)

@@ -22,11 +22,11 @@ import onnx
 
 from debugtaps import EngineFailure, SpecError, WorkerError, fold, freeze, write_atomic
 from tapsect.axes.knobs import Turns, find_cures, groups, setting
-from tapsect.diagnose.blame import FLAKY_REPEATS
 from tapsect.diagnose.cured import CureTest, Tried
 from tapsect.diagnose.ends import EndJudge
 from tapsect.diagnose.subject import Subject
 from tapsect.diagnose.told import Told
+from tapsect.diagnose.unsteady import looks_for
 from tapsect.finding import Fix
 from tapsect.simplify import TooLarge, whole
 from tapsect.verdict import Verdict
@@ -72,7 +72,8 @@ def fix(subject: Subject, told: Told, judge: EndJudge | None, tell: Tell, elapse
         return
     budget = subject.options.budget
     limit = budget if asked else min(budget, max(LEAST_SECONDS, elapsed))
-    test = CureTest(subject, judge, FLAKY_REPEATS if told.flaky else 1, time.monotonic() + limit)
+    looks = looks_for(subject.unsteady) if told.flaky else 1
+    test = CureTest(subject, judge, looks, time.monotonic() + limit)
     if budget <= 0:
         return
     _Fixer(subject, told, test, tell).run()

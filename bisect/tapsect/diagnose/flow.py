@@ -31,6 +31,7 @@ from tapsect.diagnose.given import Fixing
 from tapsect.diagnose.place import Place
 from tapsect.diagnose.subject import Options, Source, Subject, TapMode, open_subject
 from tapsect.diagnose.summary import Told, compose
+from tapsect.diagnose.unsteady import measure, said
 from tapsect.diagnose.why import explain_agreement, note_nan
 from tapsect.finding import Finding, Step
 from tapsect.folder import claimed
@@ -191,6 +192,9 @@ class _Diagnosis:
         if again.failure is None:
             told.flaky = "flaky_run" if failure.phase == "run" else "flaky_build"
             self._step("repeat", "flaky", "a second build of the same model works")
+            subject, every = self.subject, range(len(self.subject.samples))
+            subject.unsteady = measure(subject, every, lambda seen: [seen.failure is not None])
+            self._step("repeat", "rate", said(subject.unsteady))
         else:
             self._step("repeat", "fails again", f"{again.failure.kind}: {_line(again.failure)}")
         told.take(blame_error(self.subject, failure, self._step, flaky=told.flaky))

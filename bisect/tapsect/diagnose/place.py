@@ -7,18 +7,23 @@ from dataclasses import replace
 
 from tapsect.diagnose.blame import Blame, blame_values
 from tapsect.diagnose.ends import EndJudge, Truth
+from tapsect.diagnose.noisily import blame_noisily
 from tapsect.diagnose.subject import Subject
 from tapsect.diagnose.told import Told
+from tapsect.diagnose.unsteady import looks_for, measure, said, tries_for
 from tapsect.diagnose.why import explain_precision, explain_unblamed
+from tapsect.localize.examine import Examiner, Recorded
 from tapsect.localize.kernels import Kernels
 from tapsect.localize.taps import Ends, Located, Locator
+from tapsect.probe import Outcome
 
 __all__ = ["Place"]
 
 Tell = Callable[[str, str, str], None]
 
-FLAKY_TRIES = 8
 FLAKY_RUNS = 3
+AGAIN_UNPLACED = 8
+"""Builds before a failure without a place is taken for steady: it may come 7 times of 10."""
 
 
 class Place:
@@ -41,7 +46,7 @@ class Place:
         self.subject, self.told, self.before = subject, told, before
         self.judge, self.truth, self.tell = judge, truth, tell
         self.number = told.sample
-        self.steady = False
+        self.alike = 0
         self.locator = Locator(
             subject.reference, subject.prober, subject.work,
             feeds=subject.samples[self.number], before=before,
@@ -68,9 +73,33 @@ class Place:
                 part=lambda: self._blame(replace(located, evidence=None, healing=())),
             )  # fmt: skip
         elif evidence is None and told.flaky:
-            told.status, told.cause = "diverges", told.flaky
+            told.take(self._noisily(told.flaky))
         else:
-            told.take(self._blame(located))
+            blame = self._blame(located)
+            if blame.cause is None and evidence is None and (flaky := self._flaky(AGAIN_UNPLACED)):
+                blame = self._noisily(flaky)
+            told.take(blame)
+
+    def _failing(self, outcome: Outcome) -> list[bool]:
+        """Returns of each run whether it failed."""
+        if outcome.failure is not None:
+            return [True]
+        ends = [self.judge.judge(self.number, values) for values in outcome.values]
+        return [any(e.failing for e, _ in each.values()) for each in ends]
+
+    def _noisily(self, flaky: str) -> Blame:
+        """Returns what builds of parts tell when no tapped build fails as the untapped did."""
+        subject, seen = self.subject, self.subject.unsteady
+        if seen is None:
+            return Blame(None, "predicate", flaky=flaky, how="no tapped build failed as before")
+        recorded = Recorded(subject.reference, subject.samples[self.number], {})
+        kind = self.told.failure or "accuracy"
+        examiner = Examiner(
+            subject.reference, subject.prober, recorded, subject.work, kind=kind,
+            tolerance=subject.options.tolerance,
+        )  # fmt: skip
+        examiner.expect(flaky, looks_for(seen))
+        return blame_noisily(subject, examiner, seen, self.tell, flaky=flaky, sample=self.number)
 
     def _blame(self, located: Located) -> Blame:
         return blame_values(self.subject, self.number, located, self.before, self._flaky, self.tell)
@@ -82,7 +111,8 @@ class Place:
             return self.locator.locate()
         if self._flaky() is None:
             return self.locator.locate()
-        for _ in range(FLAKY_TRIES):  # a tapped build that fails as before is evidence
+        # A tapped build that fails as before is evidence.
+        for _ in range(tries_for(self.subject.unsteady)):
             if located.evidence is not None:
                 break
             self.subject.prober.epoch += 1
@@ -90,24 +120,32 @@ class Place:
             located = self.locator.locate(most=1)
         return located
 
-    def _flaky(self) -> str | None:
-        """Returns how builds or runs disagree; builds the untapped model again to see."""
+    def _flaky(self, builds: int = 2) -> str | None:
+        """Returns how builds or runs disagree; builds the untapped model again to see.
+
+        Args:
+            builds: How many that fail alike are taken for steady.
+        """
         subject, told = self.subject, self.told
-        if told.flaky or self.steady:
+        if self.alike >= builds or subject.unsteady is not None:
             return told.flaky
-        feeds = [subject.samples[self.number]] * FLAKY_RUNS
-        for fresh in (1, 2):
-            again = subject.prober.look(subject.model, feeds, purpose="again", fresh=fresh)
+        feeds = [self.number] * FLAKY_RUNS
+        for fresh in range(self.alike + 1, builds + 1):
+            samples = [subject.samples[number] for number in feeds]
+            again = subject.prober.look(subject.model, samples, purpose="again", fresh=fresh)
             if again.failure is not None:
-                return None
-            ends = [self.judge.judge(self.number, values) for values in again.values]
-            failing = [any(e.failing for e, _ in each.values()) for each in ends]
+                return told.flaky
+            failing = self._failing(again)
             if not all(failing):
-                told.flaky = "flaky_run" if any(failing) else "flaky_build"
+                told.flaky = told.flaky or ("flaky_run" if any(failing) else "flaky_build")
                 what = "runs of one build disagree" if any(failing) else "another build agrees"
                 self.tell("repeat", "flaky", what)
+                subject.unsteady = measure(subject, feeds, self._failing)
+                self.tell("repeat", "rate", said(subject.unsteady))
                 return told.flaky
-        self.steady = True
+        if told.flaky:
+            return told.flaky
+        self.alike = builds
         self.tell("repeat", "fails alike", "further builds of the untapped model fail as well")
         return None
 

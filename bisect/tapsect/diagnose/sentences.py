@@ -41,6 +41,7 @@ class Facts:
         classes: Effective precision by class of operator.
         ruled: Whether the user's own tolerances or judge decide, in place of floors.
         torch: Whether the truth is what torch computes.
+        often: How often a failure comes that does not come each time.
     """
 
     engine: str
@@ -51,6 +52,7 @@ class Facts:
     classes: Mapping[str, str]
     ruled: bool = False
     torch: bool = False
+    often: str = ""
 
 
 def sentence(told: Told, facts: Facts) -> str:
@@ -80,7 +82,7 @@ def sentence(told: Told, facts: Facts) -> str:
         return f"{count} of {facts.samples} samples fail, and no single operator explains it."
     if told.cause in ("flaky_build", "flaky_run") and facts.first is None:
         what = "Builds of one model" if told.cause == "flaky_build" else "Runs of one build"
-        return f"{what} by {facts.engine} disagree: some fail, some do not."
+        return f"{what} by {facts.engine} disagree: {facts.often or 'some fail, some do not'}."
     if told.cause == "resource_limit":
         how = f": {told.blame.how}" if told.blame and told.blame.how else ""
         return f"{facts.engine} ran out of memory{how}."
@@ -143,7 +145,8 @@ def _located(told: Told, facts: Facts) -> str:
     if told.cause == "precision_limit":
         return f"{text}: its type cannot hold the value that the reference computes."
     if told.cause in ("flaky_build", "flaky_run"):
-        return f"{text}, in some {'builds' if told.cause == 'flaky_build' else 'runs'} only."
+        some = f"in some {'builds' if told.cause == 'flaky_build' else 'runs'} only"
+        return f"{text}, {some}" + (f": {facts.often}." if facts.often else ".")
     ratio = first.rounding_ratio
     if ratio is not None and math.isfinite(ratio):
         text += f": an error {ratio:.3g} times what rounding explains"

@@ -39,6 +39,7 @@ from tapsect.diagnose.given import (
     stated_roundoff,
 )
 from tapsect.diagnose.workers import Workers, workers
+from tapsect.finding import Repeats
 from tapsect.folder import WORK, clear_results
 from tapsect.journal import Journal
 from tapsect.probe import Prober
@@ -75,6 +76,7 @@ class Subject:
         progress: Hears of each step.
         model: The file the engine gets first: as given, or with node names made unique.
         torch: What a Python file tells, where the model is one.
+        unsteady: How often the failure comes, once it was seen not to come each time.
     """
 
     options: Options
@@ -97,6 +99,7 @@ class Subject:
     progress: Progress
     model: Path
     torch: FromTorch | None = None
+    unsteady: Repeats | None = None
 
     @property
     def roundoff(self) -> float:

@@ -16,8 +16,9 @@ from tapsect.diagnose.signature import signature_of
 from tapsect.diagnose.subject import Subject
 from tapsect.diagnose.told import Told
 from tapsect.diagnose.tracing import Tracing
+from tapsect.diagnose.unsteady import said
 from tapsect.environment import environment
-from tapsect.finding import Cost, Coverage, Divergence, Finding, Minimal, OutputReport
+from tapsect.finding import Cost, Coverage, Divergence, Finding, Minimal, OutputReport, Repeats
 from tapsect.folder import CASE, RESULT
 from tapsect.localize.taps import Suspect
 from tapsect.replay.regions import Classes, Judgement
@@ -78,10 +79,18 @@ class _Composer:
                 round(told.seconds, 3), reduce_builds,
             ),
             trail=told.trail,
+            repeats=self._repeats(),
             notes=(*subject.notes, *(told.blame.notes if told.blame else ())),
             said=_said(told.engine_failure),
             environment=machine,
         )  # fmt: skip
+
+    def _repeats(self) -> Repeats | None:
+        """Returns how often the failure comes, and how probable its place is."""
+        seen, blame = self.subject.unsteady, self.told.blame
+        if seen is None or blame is None or not blame.nodes:
+            return seen
+        return replace(seen, confidence=blame.confidence)
 
     def _parties(self) -> dict[str, Any]:
         """Returns who met: model, engine and reference."""
@@ -226,6 +235,7 @@ class _Composer:
             first=first, culprits=self._culprits(first), classes=self._classes(),
             ruled=options.tolerance is not None or subject.judge is not None,
             torch=subject.torch is not None and bool(subject.golden),
+            often=said(subject.unsteady) if subject.unsteady else "",
         )  # fmt: skip
         return sentence(self.told, facts)
 

@@ -20,7 +20,7 @@ from tapsect.search.line import first_bad
 from tapsect.topology import Topology
 from tapsect.verdict import Verdict
 
-__all__ = ["Predicated", "locate_failure", "named_nodes"]
+__all__ = ["Predicated", "locate_failure", "named_nodes", "prefix_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +78,7 @@ def _by_prefix(examiner: Examiner, topology: Topology, progress: Progress) -> Pr
 
     def probe(count: int) -> Verdict:
         progress.step("locate", f"building the first {count} of {total} operators")
-        candidate = _prefix(topology, count)
+        candidate = prefix_of(topology, count)
         if candidate is None:
             return Verdict.INVALID
         examined = examiner.examine(candidate, "reference")
@@ -97,12 +97,12 @@ def _by_prefix(examiner: Examiner, topology: Topology, progress: Progress) -> Pr
     candidates = grown(topology, [node.index], shown[0], tuple(graph.outputs))
     confirmed = confirm(examiner, candidates, sources=("reference",))
     if confirmed is None:
-        prefix = _prefix(topology, index)
+        prefix = prefix_of(topology, index)
         confirmed = confirm(examiner, [prefix] if prefix else [], most=1)
     return Predicated(confirmed, node.index, f"the first {index - 1} operators alone do not fail")
 
 
-def _prefix(topology: Topology, count: int) -> Candidate | None:
+def prefix_of(topology: Topology, count: int) -> Candidate | None:
     """Returns the first ``count`` operators, showing what the rest or the outputs read."""
     graph = topology.graph
     nodes = frozenset(range(count))
