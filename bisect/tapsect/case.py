@@ -12,6 +12,7 @@ import pprint
 import re
 import shutil
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -25,8 +26,9 @@ from debugtaps import (
 )
 from tapsect.escape import code, md
 from tapsect.folder import write_folder
+from tapsect.simplify.specimen import LARGEST
 
-__all__ = ["SLOT", "Case", "Limit", "case_readme", "write_case"]
+__all__ = ["SLOT", "Case", "Limit", "case_readme", "copy_model", "write_case"]
 
 _OURS = re.compile(r"^\s*(?:from|import)\s+(?:debugtaps|tapsect)\b", re.MULTILINE)
 SLOT = "SETTINGS: Dict[str, Any] = {}"
@@ -98,7 +100,7 @@ def write_case(folder: Path, case: Case) -> Path:
 
 
 def _fill(draft: Path, case: Case) -> None:
-    _write_model(draft / "model.onnx", case.model)
+    copy_model(draft / "model.onnx", case.model)
     write_npz(draft / "inputs.npz", case.inputs)
     write_npz(draft / "expected.npz", case.expected)
     engine, source = _engine(case.engine)
@@ -115,7 +117,14 @@ def _fill(draft: Path, case: Case) -> None:
         (draft / name).write_bytes(data)
 
 
-def _write_model(path: Path, model: bytes | Path) -> None:
+def copy_model(path: Path, model: bytes | Path) -> None:
+    """Writes a model into a folder that nobody reads yet.
+
+    Args:
+        path: Where.
+        model: Its bytes, or another file of it: weights beside that are taken in, and stand as
+            ``<name>.data`` beside ``path`` when they do not fit into one file.
+    """
     if isinstance(model, bytes):
         path.write_bytes(model)
         return
@@ -124,13 +133,15 @@ def _write_model(path: Path, model: bytes | Path) -> None:
 
     shell = onnx.load(model, load_external_data=False)
     full = onnx.load(model)
-    try:
-        if shell.ByteSize() == full.ByteSize():
+    with suppress(ValueError, EncodeError):  # over 2 GB in one message
+        size = full.ByteSize()
+        if shell.ByteSize() == size:
             shutil.copyfile(model, path)
-        else:
+            return
+        if size <= LARGEST:
             path.write_bytes(full.SerializeToString())
-    except (ValueError, EncodeError):  # over 2 GB in one message
-        onnx.save_model(full, path, save_as_external_data=True, location="model.onnx.data")
+            return
+    onnx.save_model(full, path, save_as_external_data=True, location=f"{path.name}.data")
 
 
 def _engine(engine: EngineSpec) -> tuple[dict[str, Any], str | None]:

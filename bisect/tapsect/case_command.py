@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from debugtaps import Array, write_json_atomic, write_npz, write_text_atomic
+from tapsect.case import copy_model
 from tapsect.escape import code, md
 from tapsect.folder import write_folder
 
@@ -22,7 +23,7 @@ class CommandCase:
     """What the folder is written from.
 
     Attributes:
-        model: The ONNX file's bytes.
+        model: The ONNX file's bytes, or its path; weights that lie beside it are taken in.
         inputs: What it is fed.
         expected: What its outputs should be, where the reference says it.
         settings: The command and its rule; without a command a person judges.
@@ -32,7 +33,7 @@ class CommandCase:
         extra: Further files, by name.
     """
 
-    model: bytes
+    model: bytes | Path
     inputs: Mapping[str, Array]
     expected: Mapping[str, Array]
     settings: Mapping[str, Any]
@@ -52,7 +53,7 @@ def write_command_case(folder: Path, case: CommandCase) -> Path:
 
 
 def _fill(draft: Path, case: CommandCase) -> None:
-    (draft / "model.onnx").write_bytes(case.model)
+    copy_model(draft / "model.onnx", case.model)
     write_npz(draft / "inputs.npz", case.inputs)
     if case.expected:
         write_npz(draft / "expected.npz", case.expected)

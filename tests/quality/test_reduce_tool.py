@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import signal
@@ -339,6 +340,35 @@ def test_the_original_of_a_converted_model_is_the_truth_of_the_whole(tmp_path: P
     faulty = {**options, **planted({"kind": "value", "nodes": ["@n3@"], "scale": 3})}
     assert reduce_by(path, None, tmp_path / "d", options=faulty).exit_code == 0
     assert names_left(tmp_path / "d") == ["@n3@"]
+
+
+@pytest.mark.parametrize("command", [True, False])
+def test_weights_that_do_not_fit_into_the_file_stand_beside_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: bool
+) -> None:
+    """The limit of 2 GB is lowered; all else is as with weights that are as large."""
+    for module in ("tapsect.simplify.specimen", "tapsect.case"):
+        monkeypatch.setattr(importlib.import_module(module), "LARGEST", 1 << 20)
+    width = 600
+    feeds = {"x": np.ones((1, width), np.float32)}
+    path = saved(chain(["MatMul", "Relu", "MatMul"], shape=(1, width)), tmp_path, feeds)
+    options = {"inputs": (str(tmp_path / "inputs.npz"),)}
+    if not command:
+        options |= planted({"kind": "value", "nodes": ["@n2@"]})
+    out = tmp_path / "out"
+    done = reduce_by(path, grep("@n2@") if command else None, out, options=options)
+    assert done.exit_code == 0, done.message
+    assert done.finding is not None
+    assert any("reduced.onnx.data" in note for note in done.finding.notes)
+    for folder, name in ((out, "reduced.onnx"), (out / "result" / "case", "model.onnx")):
+        assert (folder / f"{name}.data").stat().st_size >= 4 * width * width
+        assert (folder / name).stat().st_size < 10_000
+        session = ort.InferenceSession(folder / name)
+        assert session.get_inputs()[0].shape == [1, width]
+    assert not list(out.glob(".*"))
+    if not command:
+        check = [sys.executable, str(out / "result" / "case" / "check.py")]
+        assert subprocess.run(check, capture_output=True).returncode == 1
 
 
 def test_what_judges_an_engine_is_refused_beside_a_command(tmp_path: Path) -> None:

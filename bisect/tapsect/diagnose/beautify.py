@@ -81,6 +81,7 @@ def examine_specimen(
         folder: Where the model is written.
         fresh: Distinguishes repeated looks.
     """
+    folder = specimen.outside or folder
     path = folder / "specimen.onnx"
     path.write_bytes(specimen.model)
     try:

@@ -32,7 +32,7 @@ from tapsect.minimal.person import PersonCheck
 from tapsect.minimal.plan import Chosen, Plan, choose
 from tapsect.minimal.tally import Tally
 from tapsect.minimal.words import end_sentence, other_notes, refused_sentence
-from tapsect.minimal.written import End, write_end, write_model
+from tapsect.minimal.written import End, model_of, write_end, write_model
 from tapsect.progress import Progress, Silent
 from tapsect.reduction import Confirm, DoesNotFail, Reduced
 from tapsect.simplify import Specimen
@@ -141,9 +141,14 @@ class _Run:
         sample = kept_sample(tally, reached.problem, result.candidate)
         small = made_whole(tally, result.candidate, sample)
         if small is None:
-            raise OutputError("the reduced model does not fit into one file of 2 GB")
+            raise OutputError("what the reduced model reads could not be recorded")
         good = nearest_good(reached.problem, result.candidate, ground, sample)
-        if self.chosen.models and tally.plan.options.budget > 0:
+        if small.outside is not None:
+            tally.notes.append(
+                f"its weights do not fit into one file: {tally.plan.output.name}.data holds them,"
+                " and it was not made plainer"
+            )
+        elif self.chosen.models and tally.plan.options.budget > 0:
             if reached.slice is None:
                 small, nearer, proved = self._plainer(small, proved=result.one_minimal)
             else:
@@ -257,7 +262,7 @@ class _Run:
         made = made_whole(self.tally, best, 0) if isinstance(best, Candidate) else best
         if made is None:
             raise KeyboardInterrupt
-        write_model(plan.output, made.model)
+        write_model(plan.output, model_of(made))
         total = len(self.tally.ground.graph.nodes)
         return Minimized(
             130,

@@ -78,13 +78,12 @@ class ByTrial:
 
     def model(self, specimen: Specimen, *, fresh: int = 0, lane: int = 0) -> Answer:
         """Returns what a whole small model does; one that is no valid ONNX is not asked."""
-        try:
-            onnx.checker.check_model(specimen.proto)
-        except Exception:  # the checker's errors, and those of protobuf
+        if specimen.outside is None and not _is_valid(specimen.proto):
             return Verdict.INVALID, None
         self.builds += 1
         words = f"{specimen.nodes} nodes; {specimen.change}"
-        trial = Trial(specimen.proto, self.ground.work, [specimen.feeds], specimen.nodes, words)
+        folder = specimen.outside or self.ground.work
+        trial = Trial(specimen.proto, folder, [specimen.feeds], specimen.nodes, words)
         return self.check(trial, fresh=fresh, lane=lane)
 
     def wants(self, signature: Signature | None) -> None:
@@ -109,6 +108,14 @@ class ByTrial:
 
     def close(self) -> None:
         """Holds nothing."""
+
+
+def _is_valid(model: onnx.ModelProto) -> bool:
+    try:
+        onnx.checker.check_model(model)
+    except Exception:  # the checker's errors, and those of protobuf
+        return False
+    return True
 
 
 def empty_model(ground: Ground) -> onnx.ModelProto:

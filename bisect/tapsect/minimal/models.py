@@ -38,12 +38,15 @@ def kept_sample(tally: Tally, problem: Parts, candidate: Candidate) -> int:
 
 
 def made_whole(tally: Tally, candidate: Candidate, sample: int) -> Specimen | None:
-    """Returns a part as a model of its own; ``None`` when it does not fit into one file."""
+    """Returns a part as a model of its own; ``None`` when what it reads is not known."""
     try:
         trial = tally.ground.trial(candidate, [sample], fed=not isinstance(tally.judge, ByTrial))
-        return specimen(whole(trial.model, trial.folder), trial.samples[0])
-    except (TooLarge, Unfed):
+    except Unfed:
         return None
+    try:
+        return specimen(whole(trial.model, trial.folder), trial.samples[0])
+    except TooLarge:
+        return specimen(trial.model, trial.samples[0], outside=trial.folder)
 
 
 def simplified(

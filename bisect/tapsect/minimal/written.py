@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,7 +11,7 @@ from typing import Any
 
 import tapsect
 from debugtaps import Array, OutputError, write_atomic, write_json_atomic
-from tapsect.case import Case, Limit, write_case
+from tapsect.case import Case, Limit, copy_model, write_case
 from tapsect.case_command import CommandCase, write_command_case
 from tapsect.environment import environment
 from tapsect.finding import Cost, Divergence, Finding, Minimal, Step
@@ -21,7 +23,7 @@ from tapsect.minimal.plan import Plan
 from tapsect.simplify import Specimen
 from tapsect.verdict import Signature
 
-__all__ = ["End", "write_end", "write_model"]
+__all__ = ["End", "model_of", "write_end", "write_model"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,23 +60,42 @@ class End:
     good: tuple[Specimen, str] | None
 
 
-def write_model(path: Path, data: bytes) -> None:
+def write_model(path: Path, model: bytes | Path) -> None:
     """Writes a model; it appears whole or not at all.
+
+    Args:
+        path: Where.
+        model: As ``model_of`` gives it; weights that do not fit stand beside as ``<name>.data``.
 
     Raises:
         OutputError: It cannot be written.
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomic(path, lambda file: file.writelines([data]))
+        if isinstance(model, bytes):
+            write_atomic(path, lambda file: file.writelines([model]))
+            return
+        with tempfile.TemporaryDirectory(prefix=f".{path.name}-", dir=path.parent) as draft:
+            copy_model(Path(draft, path.name), model)
+            for file in sorted(Path(draft).iterdir(), reverse=True):  # the weights first
+                os.replace(file, path.with_name(file.name))
     except OSError as error:
         raise OutputError(f"{path} cannot be written ({error.strerror or error}).") from None
+
+
+def model_of(specimen: Specimen) -> bytes | Path:
+    """Returns a model's bytes, or a file of it where its weights do not fit inside."""
+    if specimen.outside is None:
+        return specimen.model
+    path = specimen.outside / "end.onnx"
+    path.write_bytes(specimen.model)
+    return path
 
 
 def write_end(plan: Plan, ground: Ground, folder: Path, end: End, judge: Any) -> Finding:
     """Returns the finding of a reduction, after writing model, case and result."""
     machine = environment()
-    write_model(plan.output, end.specimen.model)
+    write_model(plan.output, model_of(end.specimen))
     if end.good is not None and plan.min_good is not None:
         write_model(plan.min_good, end.good[0].model)
     if isinstance(judge, Builtin):
@@ -103,7 +124,7 @@ def _builtin_case(
     examined = judge.examined(end.specimen, fresh=77)
     failure = examined.failure
     case = Case(
-        model=end.specimen.model, inputs=end.specimen.feeds, expected=examined.expected,
+        model=model_of(end.specimen), inputs=end.specimen.feeds, expected=examined.expected,
         engine=judge.subject.specs[0], kind=judge.kind, limits=_limits(examined, judge.bar),
         error=_stable(end.signature) if failure is not None else "", message=end.message,
         facts=_facts(plan, end), environment=machine,
@@ -148,7 +169,7 @@ def _command_case(
         }  # fmt: skip
     expected = _expected(ground, end.specimen)
     case = CommandCase(
-        model=end.specimen.model, inputs=end.specimen.feeds, expected=expected,
+        model=model_of(end.specimen), inputs=end.specimen.feeds, expected=expected,
         settings=settings, message=end.message, facts=_facts(plan, end), environment=machine,
         extra=_extra(end),
     )  # fmt: skip
@@ -158,7 +179,7 @@ def _command_case(
 
 def _expected(ground: Ground, specimen: Specimen) -> dict[str, Array]:
     """Returns the reference's answer, or nothing where it has none."""
-    path = ground.work / "end.onnx"
+    path = (specimen.outside or ground.work) / "expected.onnx"
     try:
         path.write_bytes(specimen.model)
         with ground.reference.host.build(path) as build:

@@ -36,6 +36,10 @@ __all__ = [
 NodeList = Sequence[NodeProto]
 
 
+LARGEST = (1 << 31) - (1 << 20)
+"""Bytes of weights that fit into one file; the rest is for the graph."""
+
+
 class TooLarge(Exception):
     """A model whose weights do not fit into one file."""
 
@@ -48,11 +52,13 @@ class Specimen:
         model: The ONNX file's bytes; weights lie inside.
         feeds: What it is fed, by input.
         change: What the last step did, in words.
+        outside: Where weights lie that do not fit inside; such a model is not made plainer.
     """
 
     model: bytes = field(repr=False)
     feeds: Mapping[str, Array] = field(repr=False)
     change: str = ""
+    outside: Path | None = None
 
     @cached_property
     def digest(self) -> str:
@@ -85,11 +91,13 @@ class Specimen:
         return hash(self.digest)
 
 
-def specimen(model: ModelProto, feeds: Mapping[str, Array]) -> Specimen:
+def specimen(
+    model: ModelProto, feeds: Mapping[str, Array], outside: Path | None = None
+) -> Specimen:
     """Returns a model with the feeds that it reads."""
     names = {value.name for value in model.graph.input}
     kept = {name: value for name, value in feeds.items() if name in names}
-    return Specimen(model.SerializeToString(deterministic=True), kept)
+    return Specimen(model.SerializeToString(deterministic=True), kept, outside=outside)
 
 
 def whole(model: ModelProto, folder: Path) -> ModelProto:
@@ -102,7 +110,7 @@ def whole(model: ModelProto, folder: Path) -> ModelProto:
     if not outside:
         return model
     sizes = [int(e.value) for t in outside for e in t.external_data if e.key == "length"]
-    if sum(sizes) > (1 << 31) - (1 << 20):
+    if sum(sizes) > LARGEST:
         raise TooLarge
     full = ModelProto()
     full.CopyFrom(model)
