@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from debugtaps import Array, write_json_atomic, write_npz, write_text_atomic
+from debugtaps import Array, write_json_atomic, write_npz, write_polygraphy, write_text_atomic
 from tapsect.case import copy_model
 from tapsect.escape import code, md
 from tapsect.folder import write_folder
@@ -55,6 +55,8 @@ def write_command_case(folder: Path, case: CommandCase) -> Path:
 def _fill(draft: Path, case: CommandCase) -> None:
     copy_model(draft / "model.onnx", case.model)
     write_npz(draft / "inputs.npz", case.inputs)
+    if any("{inputs_json}" in word for word in case.settings.get("command") or ()):
+        write_polygraphy(draft / "inputs.json", [case.inputs])
     if case.expected:
         write_npz(draft / "expected.npz", case.expected)
     if case.settings.get("command"):

@@ -20,7 +20,11 @@ SKIP = 125
 
 def main() -> int:
     """Returns the exit status."""
-    places = {"{model}": HERE / "model.onnx", "{inputs}": HERE / "inputs.npz"}
+    places = {
+        "{model}": HERE / "model.onnx",
+        "{inputs}": HERE / "inputs.npz",
+        "{inputs_json}": HERE / "inputs.json",
+    }
     words = []
     for word in SETTINGS["command"]:
         for place, path in places.items():

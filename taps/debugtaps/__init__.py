@@ -66,7 +66,7 @@ if TYPE_CHECKING:
     from debugtaps.mark import Tap, tap
     from debugtaps.package import Package, compile_model
     from debugtaps.perturbation import Perturbed, Plan, error_name, feed_name, mask_name, perturb
-    from debugtaps.polygraphy import load_golden, read_polygraphy
+    from debugtaps.polygraphy import load_golden, read_polygraphy, write_polygraphy
     from debugtaps.preparation import Prepared, prepare
     from debugtaps.scores import SCORES, Row, Score
     from debugtaps.sources import Source, load_sources, sources_path
@@ -213,6 +213,7 @@ __all__ = [
     "write_json_atomic",
     "write_manifest",
     "write_npz",
+    "write_polygraphy",
     "write_text_atomic",
 ]
 
@@ -238,7 +239,7 @@ _HOMES = {
     "mark": "Tap tap",
     "package": "Package compile_model",
     "perturbation": "Perturbed Plan error_name feed_name mask_name perturb",
-    "polygraphy": "load_golden read_polygraphy",
+    "polygraphy": "load_golden read_polygraphy write_polygraphy",
     "scores": "SCORES Row Score",
     "preparation": "Prepared prepare",
     "sources": "Source load_sources sources_path",

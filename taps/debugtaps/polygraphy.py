@@ -15,7 +15,7 @@ import binascii
 import io
 import json
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +23,9 @@ import numpy as np
 import numpy.typing as npt
 
 from debugtaps.errors import InputError
-from debugtaps.store import read_npz
+from debugtaps.store import read_npz, write_json_atomic
 
-__all__ = ["load_golden", "read_polygraphy"]
+__all__ = ["load_golden", "read_polygraphy", "write_polygraphy"]
 
 Array = npt.NDArray[Any]
 
@@ -58,6 +58,24 @@ def read_polygraphy(path: Path) -> list[dict[str, Array]]:
     if not samples:
         raise InputError(f"{path} holds no sample.")
     return samples
+
+
+def write_polygraphy(path: Path, samples: Sequence[Mapping[str, Array]]) -> None:
+    """Writes samples as Polygraphy reads them with ``--load-inputs``; whole or not at all.
+
+    Args:
+        path: Where.
+        samples: Arrays of numpy's own types by name, one mapping a sample.
+    """
+    entries = [{name: _written(value) for name, value in sample.items()} for sample in samples]
+    write_json_atomic(path, entries)
+
+
+def _written(value: Array) -> dict[str, str]:
+    stream = io.BytesIO()
+    np.save(stream, value, allow_pickle=False)
+    text = base64.b64encode(stream.getvalue()).decode("ascii")
+    return {"array": text, "polygraphy_class": "ndarray"}
 
 
 def _read(path: Path) -> Any:

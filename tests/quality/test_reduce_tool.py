@@ -19,7 +19,7 @@ import onnxruntime as ort
 import pytest
 
 import tapsect
-from debugtaps import UsageError, read_npz, write_npz
+from debugtaps import UsageError, read_npz, read_polygraphy, write_npz
 from support import zoo
 from support.reducing_models import chain, grep, names_left, reduce_by, saved
 from tapsect.minimal import CommandLine, Rule
@@ -157,6 +157,28 @@ def test_parts_are_fed_with_recorded_or_with_drawn_values(tmp_path: Path, golden
     (left,) = read_npz(done.folder / "case" / "inputs.npz").values()
     # Behind a Relu nothing is negative; drawn values do not know that.
     assert bool(np.all(left >= 0)) is (golden == "once")
+
+
+def test_a_command_may_read_its_inputs_as_polygraphy_writes_them(tmp_path: Path) -> None:
+    feeds = {"x": np.array([[1, -2, 3, -4]], np.float32)}
+    path = saved(chain(["Relu", "Neg", "Relu", "Neg"]), tmp_path, feeds)
+    script = tmp_path / "check.py"
+    script.write_text(
+        "import base64, io, json, sys, numpy as np\n"
+        "(sample,) = json.load(open(sys.argv[2]))\n"
+        "arrays = [np.load(io.BytesIO(base64.b64decode(v['array']))) for v in sample.values()]\n"
+        "there = b'@n2@' in open(sys.argv[1], 'rb').read()\n"
+        "sys.exit(there and all(a.dtype == np.float32 and a.size == 4 for a in arrays))\n"
+    )
+    line = CommandLine((sys.executable, str(script), "{model}", "{inputs_json}"))
+    options = {"inputs": (str(tmp_path / "inputs.npz"),), **NO_BUDGET}
+    done = reduce_by(path, line, tmp_path / "out", options=options)
+    assert names_left(tmp_path / "out") == ["@n2@"]
+    assert done.folder is not None
+    case = done.folder / "case"
+    (sample,) = read_polygraphy(case / "inputs.json")
+    np.testing.assert_array_equal(sample["t1"], read_npz(case / "inputs.npz")["t1"])
+    assert subprocess.run([sys.executable, case / "check.py"]).returncode == 1
 
 
 def test_inputs_and_outputs_can_be_kept(tmp_path: Path) -> None:

@@ -75,7 +75,7 @@ class CommandLine:
     @property
     def fed(self) -> bool:
         """Returns whether the command reads the inputs."""
-        return self.names("{inputs}")
+        return self.names("{inputs}") or self.names("{inputs_json}")
 
     def names(self, place: str) -> bool:
         """Returns whether ``place``, as ``{engine}``, stands in the command."""

@@ -60,7 +60,8 @@ CheckCommand = Annotated[
     typer.Option(
         "--check", metavar="CMD ARGS...",
         help="The last option: all that follows is the command, run without a shell. {model}, "
-        "{inputs} and, in repeat, {engine} are replaced. Exit 0 is good, 125 skips, else bad.",
+        "{inputs} (.npz), in reduce {inputs_json} (Polygraphy's) and in repeat {engine} are "
+        "replaced. Exit 0 is good, 125 skips, else bad.",
     ),
 ]  # fmt: skip
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from debugtaps import write_npz
+from debugtaps import write_npz, write_polygraphy
 from tapsect.checks import Artifacts, CommandLine, Seen, judged, run_command
 from tapsect.journal import Journal
 from tapsect.minimal.trial import Trial
@@ -86,12 +86,18 @@ class CommandCheck:
         folder = self.work / f"lane{lane}"
         folder.mkdir(parents=True, exist_ok=True)
         model = self.line.artifact if self.single else folder / "candidate.onnx"
-        inputs = folder / "inputs.npz"
+        places = {
+            "{model}": model, "{inputs}": folder / "inputs.npz",
+            "{inputs_json}": folder / "inputs.json",
+        }  # fmt: skip
         trial.write(model)
-        if self.line.fed:
-            write_npz(inputs, trial.samples[0])
-        places = {"{model}": str(model), "{inputs}": str(inputs)}
-        seen = run_command(self.line.filled(places), self.line.limit(self.longest))
+        if self.line.names("{inputs}"):
+            write_npz(places["{inputs}"], trial.samples[0])
+        if self.line.names("{inputs_json}"):
+            write_polygraphy(places["{inputs_json}"], trial.samples[:1])
+        seen = run_command(
+            self.line.filled({p: str(f) for p, f in places.items()}), self.line.limit(self.longest)
+        )
         if seen.code is not None:
             self.longest = max(self.longest, seen.seconds)
         self.last = seen
