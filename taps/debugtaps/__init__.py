@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     )
     from debugtaps.engines.contract import Array, Engine, Feeds, Session
     from debugtaps.engines.host import Build, Host, Noise, Sweep
-    from debugtaps.engines.registry import EngineSpec, parse_options, resolve
+    from debugtaps.engines.registry import BUILTINS, EngineSpec, parse_options, resolve
     from debugtaps.errors import (
         EngineFailure,
         EnvironmentFailure,
@@ -93,6 +93,7 @@ if TYPE_CHECKING:
         value_info,
     )
     from debugtaps.synthetic import parse_input_shapes, random_inputs
+    from debugtaps.testing import CheckResult, conformance
     from debugtaps.tolerance import ErrorStat, Limits, Tolerance
     from debugtaps.torch_capture import TorchValues, torch_values
     from debugtaps.torch_model import TorchModel, open_torch_model
@@ -101,6 +102,7 @@ if TYPE_CHECKING:
     from debugtaps.widening import doubled, widen
 
 __all__ = [
+    "BUILTINS",
     "FLOATS",
     "NARROW",
     "RANDOM_OPS",
@@ -110,6 +112,7 @@ __all__ = [
     "Bound",
     "Build",
     "BuildFile",
+    "CheckResult",
     "Compared",
     "Engine",
     "EngineFailure",
@@ -160,6 +163,7 @@ __all__ = [
     "check_sample",
     "comparable",
     "compile_model",
+    "conformance",
     "doubled",
     "dtype_from_name",
     "dtype_name",
@@ -225,7 +229,7 @@ _HOMES = {
     "compare": "Metrics comparable mape measure measure_fully nonfinite_differs widened",
     "engines.contract": "Array Engine Feeds Session",
     "engines.host": "Build Host Noise Sweep",
-    "engines.registry": "EngineSpec parse_options resolve",
+    "engines.registry": "BUILTINS EngineSpec parse_options resolve",
     "errors": (
         "EngineFailure EnvironmentFailure InputError Interrupted MissingPackage"
         " ModelCodeError ModelError OutputError ReferenceFailed SpecError TapError TapsError"
@@ -251,6 +255,7 @@ _HOMES = {
         "add_constants emit extract follow implied_inputs narrow_constants promote save value_info"
     ),
     "synthetic": "parse_input_shapes random_inputs",
+    "testing": "CheckResult conformance",
     "tolerance": "ErrorStat Limits Tolerance",
     "ulp": "ulp_distance unit_roundoff",
     "verification": "Compared Verification verify",

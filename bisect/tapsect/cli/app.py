@@ -10,7 +10,7 @@ import typer
 
 import tapsect
 from debugtaps import TapsError
-from tapsect.cli import builds, fix, models, reduce, repeat, report, tactics, taps, triage
+from tapsect.cli import builds, doctor, fix, models, reduce, repeat, report, tactics, taps, triage
 from tapsect.cli import options as o
 from tapsect.cli.crash import Crash
 from tapsect.cli.output import say
@@ -175,3 +175,4 @@ tactics.add_to(app)
 models.add_to(app)
 report.add_to(app)
 triage.add_to(app)
+doctor.add_to(app)

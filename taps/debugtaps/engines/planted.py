@@ -127,6 +127,11 @@ class Planted:
         return bool(getattr(self._inner, "promotes_taps", False))
 
     @property
+    def builds_only(self) -> bool:
+        """As the inner engine has it."""
+        return bool(getattr(self._inner, "builds_only", False))
+
+    @property
     def unit_roundoff(self) -> float | None:
         """As the inner engine has it."""
         u: float | None = getattr(self._inner, "unit_roundoff", None)
