@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -102,13 +102,18 @@ class _Composer:
             },
             "engine": {
                 "spec": options.engine, "options": dict(options.engine_options),
-                "describe": dict(_described(subject.engine)),
+                "describe": dict(_described(subject.engine, self._shown())),
             },
             "reference": {
                 "spec": str(options.reference or subject.specs[1].spec),
                 "describe": dict(_described(subject.truth)),
             },
         }  # fmt: skip
+
+    def _shown(self) -> list[Mapping[str, Any]]:
+        """Returns the data of the smallest case, else those of the model."""
+        final = (self.told.blame.plain or self.told.blame.final) if self.told.blame else None
+        return [final.feeds] if final is not None else self.subject.samples
 
     # -- places --------------------------------------------------------------------------------
 
@@ -309,9 +314,9 @@ def _number(value: float | None) -> float | None:
     return None if value is None else float(value)
 
 
-def _described(host: Any) -> Mapping[str, Any]:
+def _described(host: Any, samples: Sequence[Mapping[str, Any]] = ()) -> Mapping[str, Any]:
     try:
-        described: Mapping[str, Any] = host.describe()
+        described: Mapping[str, Any] = host.describe(samples)
     except Exception:  # an engine that cannot even say who it is must not cost the finding
         return {}
     return described

@@ -167,6 +167,8 @@ class Host:
                 child.kill()  # an answer that nobody read would be taken for the next one
                 raise
             if "error" in reply.header:
+                if reply.header["error"]["fatal"]:
+                    child.kill()  # its device answers every later call with this error
                 raise raised(self.spec, reply.header["error"], phase, child.tail())
             return reply
 
@@ -251,11 +253,18 @@ class Host:
         with self.lock:
             self._ready()
 
-    def describe(self) -> Mapping[str, Any]:
-        """Returns what the engine says of itself, at least the version of its Python."""
+    def describe(self, samples: Sequence[Feeds] = ()) -> Mapping[str, Any]:
+        """Returns what the engine says of itself, at least the version of its Python.
+
+        Args:
+            samples: Data that what it says is about, for an engine that builds for its data.
+        """
         with self.lock:
             self._ready()
             assert self._loaded is not None
+            if samples and self._loaded["expects"]:
+                self._facts.pop("describe", None)
+                self.ask({"op": "expect", "ranges": ranges(samples)})
             return {"python": self._loaded["python"], **self._fact("describe")}
 
     def knobs(self) -> Mapping[str, Any]:

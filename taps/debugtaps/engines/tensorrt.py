@@ -236,8 +236,7 @@ class TensorRtSession:
         self.lost = kept_precision(made, self.plan) if made is not None else []
         self.runner: Optional[Runner] = None
         if owner.cuda is not None:
-            self.runner = Runner(owner.trt, owner.cuda, owner.logger, built.plan,
-                                 profiles=built.profiles, debug=debug)  # fmt: skip
+            self.runner = Runner(owner.trt, owner.cuda, owner.logger, built.plan, debug=debug)
             if not self.plan:
                 self.plan = trt_plan.from_inspector(self.runner.inspect(), self.names)
 

@@ -94,6 +94,10 @@ def _listener(trt: Any, memory: Memory) -> Any:
     return Listener()
 
 
+def _three(shapes: Sequence[Sequence[int]]) -> Any:
+    return tuple(tuple(int(size) for size in shape) for shape in shapes)
+
+
 class Runner:
     """A deserialised plan, ready to run.
 
@@ -102,15 +106,14 @@ class Runner:
         cuda: The CUDA runtime.
         logger: The process's logger.
         plan: The serialised engine.
-        profiles: Its optimisation profiles, to choose the one that holds the data.
         debug: Tensors to be heard by a debug listener.
     """
 
     def __init__(
         self, trt: Any, cuda: Any, logger: Any, plan: bytes, *,
-        profiles: Sequence[Profile] = (), debug: Sequence[str] = (),
+        debug: Sequence[str] = (),
     ) -> None:  # fmt: skip
-        self.trt, self.profiles, self.debug = trt, tuple(profiles), tuple(debug)
+        self.trt, self.debug = trt, tuple(debug)
         self.runtime = trt.Runtime(logger)  # lives as long as the engine
         self.engine = self.runtime.deserialize_cuda_engine(plan)
         if self.engine is None:
@@ -124,6 +127,7 @@ class Runner:
         mode = self.trt.TensorIOMode.INPUT
         self.inputs = [n for n in self.names if self.engine.get_tensor_mode(n) == mode]
         self.outputs = [n for n in self.names if n not in self.inputs]
+        self.profiles = self._profiles_of_plan()
         self.listener = _listener(trt, self.memory) if debug else None
         if self.listener is not None:
             self.context.set_debug_listener(self.listener)
@@ -168,21 +172,24 @@ class Runner:
         finally:
             self.memory.free()
 
+    def _profiles_of_plan(self) -> Tuple[Profile, ...]:
+        """Returns the plan's own profiles: what its inputs on the device may be shaped like."""
+        count, device = self.engine.num_optimization_profiles, self.trt.TensorLocation.DEVICE
+        names = [n for n in self.inputs if self.engine.get_tensor_location(n) == device]
+        return tuple(
+            {n: _three(self.engine.get_tensor_profile_shape(n, number)) for n in names}
+            for number in range(count)
+        )
+
     def _choose_profile(self, feeds: Mapping[str, Any]) -> None:
-        if not self.profiles:
-            return
-        ranges = {}
-        for name in self.inputs:
-            if name in feeds:
-                shape = list(np.shape(feeds[name]))
-                ranges[name] = {"min": shape, "opt": shape, "max": shape}
-                if np.size(feeds[name]) <= 64 and np.asarray(feeds[name]).dtype.kind == "i":
-                    ranges[name]["values"] = [np.asarray(feeds[name]).reshape(-1).tolist()] * 3
+        shapes = {name: list(np.shape(feeds[name])) for name in self.inputs if name in feeds}
+        ranges = {n: {"min": shape, "opt": shape, "max": shape} for n, shape in shapes.items()}
         reasons = [covers(profile, ranges) for profile in self.profiles]
-        if all(reasons):
+        if reasons and all(reasons):
             raise BadOption("%s; give a profile that holds the data" % reasons[0])
-        self.context.set_optimization_profile_async(reasons.index(None), self.memory.stream)
-        self.memory.wait()
+        if len(reasons) > 1:
+            self.context.set_optimization_profile_async(reasons.index(None), self.memory.stream)
+            self.memory.wait()
 
     def _give(self, name: str, feeds: Mapping[str, Any]) -> Any:
         """Hands one input to the context; returns what must live until the run is over."""

@@ -341,7 +341,7 @@ class Server:
         self.sessions: Dict[int, Any] = {}
         self.resident: Dict[str, Dict[str, Any]] = {}
         self.next_session = 1
-        self.spent = False
+        self.ranges: Optional[Dict[str, Any]] = None
 
     def load(self, header: Dict[str, Any], _: Groups) -> Tuple[Dict[str, Any], Groups]:
         """Imports the engine and constructs it with the user's options."""
@@ -364,6 +364,8 @@ class Server:
         broken = breach(self.engine)
         if broken is not None:
             return {"refused": "class", "text": "%s %s" % (header["target"][2], broken)}, {}
+        if self.ranges is not None:  # made anew with other options, for the same data
+            self.engine.expect(self.ranges)
         u = getattr(self.engine, "unit_roundoff", None)
         u = u() if callable(u) else u
         return {
@@ -376,9 +378,15 @@ class Server:
 
     def build(self, header: Dict[str, Any], _: Groups) -> Tuple[Dict[str, Any], Groups]:
         """Builds a model and keeps the session; the engine first hears of the data, if it will."""
-        if header.get("ranges") is not None:
-            self.engine.expect(header["ranges"])
+        if header["ranges"] is not None:
+            self.expect(header, {})
         return self._keep(self.engine.build(Path(header["model"]), tuple(header["taps"])))
+
+    def expect(self, header: Dict[str, Any], _: Groups) -> Tuple[Dict[str, Any], Groups]:
+        """Lets the engine hear what the data need: of each input the range of its shape."""
+        self.ranges = header["ranges"]
+        self.engine.expect(self.ranges)
+        return {}, {}
 
     def restore(self, header: Dict[str, Any], _: Groups) -> Tuple[Dict[str, Any], Groups]:
         """Makes a session from a folder that ``save`` wrote."""
@@ -516,7 +524,8 @@ def _check_value(name: Any, value: Any) -> None:
 
 
 OPERATIONS = (
-    "load", "build", "restore", "put", "drop", "run", "time", "sweep", "ask", "save", "close"
+    "load", "build", "expect", "restore", "put", "drop", "run", "time", "sweep", "ask", "save",
+    "close",
 )  # fmt: skip
 
 
@@ -524,7 +533,8 @@ def _tell(error: BaseException) -> Dict[str, Any]:
     traceback.print_exception(type(error), error, error.__traceback__)
     kinds = [base.__name__ for base in type(error).__mro__]
     text = str(error.args[0]) if isinstance(error, KeyError) and error.args else str(error)
-    return {"error": {"type": type(error).__name__, "kinds": kinds, "text": text}}
+    fatal = bool(getattr(error, "fatal", False))
+    return {"error": {"type": type(error).__name__, "kinds": kinds, "text": text, "fatal": fatal}}
 
 
 def answer(server: Server, header: Dict[str, Any], groups: Groups) -> List[Any]:
@@ -535,7 +545,6 @@ def answer(server: Server, header: Dict[str, Any], groups: Groups) -> List[Any]:
         reply, arrays = getattr(server, header["op"])(header, groups)
         return encode(reply, arrays)
     except Exception as error:
-        server.spent = bool(getattr(error, "fatal", False))
         return encode(_tell(error), {})
 
 
@@ -604,8 +613,6 @@ def serve(request_fd: int, reply_fd: int) -> None:
             with contextlib.suppress(Exception):
                 stream.flush()
         _write(reply_fd, pieces)
-        if server.spent:  # a device in an error state answers every later call with that error
-            return
 
 
 def main(request_fd: int, reply_fd: int, parent: int, by_signal: int) -> None:
