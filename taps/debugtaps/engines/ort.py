@@ -17,19 +17,16 @@ import numpy as np
 import onnxruntime as ort
 
 LEVELS = {
-    "disable": "ORT_DISABLE_ALL",
-    "none": "ORT_DISABLE_ALL",
-    "off": "ORT_DISABLE_ALL",
-    "basic": "ORT_ENABLE_BASIC",
-    "extended": "ORT_ENABLE_EXTENDED",
-    "layout": "ORT_ENABLE_LAYOUT",
-    "all": "ORT_ENABLE_ALL",
-    "0": "ORT_DISABLE_ALL",
-    "1": "ORT_ENABLE_BASIC",
-    "2": "ORT_ENABLE_EXTENDED",
-    "3": "ORT_ENABLE_LAYOUT",
-    "99": "ORT_ENABLE_ALL",
-}
+    "disable": "ORT_DISABLE_ALL", "none": "ORT_DISABLE_ALL", "off": "ORT_DISABLE_ALL",
+    "basic": "ORT_ENABLE_BASIC", "extended": "ORT_ENABLE_EXTENDED",
+    "layout": "ORT_ENABLE_LAYOUT", "all": "ORT_ENABLE_ALL",
+    "0": "ORT_DISABLE_ALL", "1": "ORT_ENABLE_BASIC", "2": "ORT_ENABLE_EXTENDED",
+    "3": "ORT_ENABLE_LAYOUT", "99": "ORT_ENABLE_ALL",
+}  # fmt: skip
+
+CPU = "CPUExecutionProvider"
+SHOWN = 20
+"""How many nodes are named that fell back to a provider."""
 
 # ONNX type -> (name in ml_dtypes, ONNX enum, bits of one element): the types numpy lacks.
 EXOTIC = {
@@ -49,6 +46,15 @@ def _listed(value: str | Sequence[str] | None) -> list[str]:
         return []
     parts = value.split(",") if isinstance(value, str) else value
     return [str(part).strip() for part in parts if str(part).strip()]
+
+
+def _by_provider(given: Any, count: int) -> list[dict[str, str]] | None:
+    """Returns provider options as ONNX Runtime takes them: text, one mapping a provider."""
+    if given is None:
+        return None
+    rows = [given] if isinstance(given, Mapping) else list(given)
+    rows += [{}] * (count - len(rows))
+    return [{k: str(int(v) if isinstance(v, bool) else v) for k, v in r.items()} for r in rows]
 
 
 def _level(value: str | int) -> Any:
@@ -83,11 +89,22 @@ def _bits_of(value: Any, width: int) -> Any:
     return packed.copy().reshape(shape)
 
 
+def _placed(session: Any) -> dict[str, list[str]]:
+    """Returns the nodes of each provider, after fusion; nothing before onnxruntime 1.24."""
+    tell = getattr(session, "get_provider_graph_assignment_info", None)
+    found: dict[str, list[str]] = {}
+    for part in tell() if tell is not None else ():
+        names = [node.name or node.op_type for node in part.get_nodes()]
+        found.setdefault(part.ep_name, []).extend(names)
+    return found
+
+
 class OrtSession:
     """A session of ONNX Runtime."""
 
-    def __init__(self, session: Any) -> None:
+    def __init__(self, session: Any, wanted: str = CPU) -> None:
         self._session = session
+        self._wanted = wanted
         takes = [*session.get_inputs(), *session.get_overridable_initializers()]
         self._inputs = {each.name: each.type for each in takes}
         self._outputs = {each.name: each.type for each in session.get_outputs()}
@@ -131,6 +148,20 @@ class OrtSession:
             bits = ((bits ^ 8).astype(np.int8) - 8).astype(np.int8)
         return _tagged(kind[0], bits)
 
+    def notes(self) -> list[str]:
+        """Returns which nodes do not run on the provider that was asked for, by name."""
+        if self._wanted == CPU:
+            return []
+        placed = _placed(self._session)
+        if not placed:
+            return [f"onnxruntime {ort.__version__} does not say which nodes run on which provider"]
+        own, nodes = placed.pop(self._wanted, []), sum(map(len, placed.values()))
+        said = [f"{len(own)} of {len(own) + nodes} nodes run on {self._wanted}"]
+        for provider, names in placed.items():
+            more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+            said.append(f"on {provider}: {', '.join(names[:SHOWN])}{more}")
+        return ["; ".join(said)]
+
     def close(self) -> None:
         """Frees the session."""
         self._session = None
@@ -142,7 +173,7 @@ class OrtEngine:
     Args:
         providers: Execution providers in order, a list or ``A,B``; the CPU when not given.
             One that is not there is an error: nothing falls back in silence.
-        provider_options: One mapping for each provider.
+        provider_options: One mapping for each provider, or one for the first.
         graph_optimization_level: disable, basic, extended, layout, all, or 0, 1, 2, 3, 99.
         disabled_optimizers: Names of graph transformers to leave out, a list or ``A,B``.
         intra_op_num_threads: Threads of one operator; 0 leaves it to ONNX Runtime.
@@ -156,7 +187,7 @@ class OrtEngine:
     def __init__(
         self,
         providers: str | Sequence[str] | None = None,
-        provider_options: Sequence[Mapping[str, Any]] | None = None,
+        provider_options: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None = None,
         graph_optimization_level: str | int = "all",
         disabled_optimizers: str | Sequence[str] | None = None,
         intra_op_num_threads: int = 0,
@@ -169,9 +200,11 @@ class OrtEngine:
         odd = [name for name in config if "." not in name]
         if odd:
             raise TypeError(f"unknown option {', '.join(map(repr, odd))}")
-        self.providers = _listed(providers) or ["CPUExecutionProvider"]
-        self.provider_options = None if provider_options is None else list(provider_options)
+        self.providers = _listed(providers) or [CPU]
+        self.provider_options = _by_provider(provider_options, len(self.providers))
         self._check_providers(ort.get_available_providers(), "this onnxruntime has")
+        if self.providers[0].startswith(("CUDA", "Tensorrt")) and hasattr(ort, "preload_dlls"):
+            ort.preload_dlls()  # CUDA's libraries, where they were installed as packages
         self.level = _level(graph_optimization_level)
         self.disabled = _listed(disabled_optimizers)
         self.memory = (bool(enable_mem_pattern), bool(enable_cpu_mem_arena))
@@ -190,6 +223,8 @@ class OrtEngine:
         options.intra_op_num_threads, options.inter_op_num_threads = self.threads
         options.enable_mem_pattern, options.enable_cpu_mem_arena = self.memory
         options.log_severity_level = 3
+        if self.providers[0] != CPU:
+            options.add_session_config_entry("session.record_ep_graph_assignment_info", "1")
         for key, value in self.config.items():
             text = str(int(value)) if isinstance(value, bool) else str(value)
             options.add_session_config_entry(key, text)
@@ -205,7 +240,7 @@ class OrtEngine:
             disabled_optimizers=self.disabled or None,
         )
         self._check_providers(session.get_providers(), "the session fell back to")
-        return OrtSession(session)
+        return OrtSession(session, self.providers[0])
 
     def describe(self) -> dict[str, Any]:
         """Returns the name, the versions and where it runs."""
