@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, Self, get_type_hints
 
 from debugtaps import InputError
+from tapsect.observed import InputsSeen, Repeats, Separated
 
 __all__ = [
     "SCHEMA",
@@ -23,7 +24,6 @@ __all__ = [
     "Fix",
     "Minimal",
     "OutputReport",
-    "Repeats",
     "Step",
     "Unseen",
 ]
@@ -124,32 +124,6 @@ class Unseen:
 
 
 @dataclass(frozen=True, slots=True)
-class Repeats:
-    """How often a failure showed itself, when the same model was built again and again.
-
-    Attributes:
-        unit: What varies: ``build``, or ``run`` where runs of one build disagree.
-        bad: How often it failed …
-        of: … of how many builds or runs.
-        low, high: The 95 % interval of that rate.
-        builds: How many builds there were.
-        bad_builds: How many of them failed in any run.
-        mixed: Of how many the runs disagree.
-        confidence: How probable the named place is, where a search under noise found it.
-    """
-
-    unit: Literal["build", "run"]
-    bad: int
-    of: int
-    low: float
-    high: float
-    builds: int
-    bad_builds: int
-    mixed: int = 0
-    confidence: float | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class Fix:
     """A change that was tried and what it did."""
 
@@ -207,6 +181,7 @@ class Finding:
     unseen: tuple[Unseen, ...] = ()
     fixes: tuple[Fix, ...] = ()
     repeats: Repeats | None = None
+    samples: InputsSeen | None = None
     cost: Cost = Cost()
     trail: tuple[Step, ...] = ()
     notes: tuple[str, ...] = ()
@@ -254,6 +229,8 @@ _PARTS: Mapping[str, type] = {
     "unseen": Unseen,
     "fixes": Fix,
     "repeats": Repeats,
+    "samples": InputsSeen,
+    "separated_by": Separated,
     "cost": Cost,
     "trail": Step,
 }

@@ -29,6 +29,7 @@ from tapsect.diagnose.failure import blame_error
 from tapsect.diagnose.fixes import check_knobs, fix
 from tapsect.diagnose.given import Fixing
 from tapsect.diagnose.place import Place
+from tapsect.diagnose.sensitive import look_at_inputs
 from tapsect.diagnose.subject import Options, Source, Subject, TapMode, open_subject
 from tapsect.diagnose.summary import Told, compose
 from tapsect.diagnose.unsteady import measure, said
@@ -227,6 +228,7 @@ class _Diagnosis:
         told.failing_samples, told.sample = tuple(failing), worst
         place = Place(subject, told, ends[worst], judge, truth, self._step, fusions=outcome.fusions)
         place.find()
+        look_at_inputs(subject, told, judge, self._step)
 
     def _kind(self, ends: Ends) -> str:
         order = ["missing_output", "wrong_shape", "wrong_dtype", "nonfinite", "accuracy"]

@@ -7,9 +7,9 @@ from dataclasses import replace
 from tapsect.diagnose.blame import Blame, Tell, reduce_part
 from tapsect.diagnose.subject import Subject
 from tapsect.diagnose.unsteady import firing_of
-from tapsect.finding import Repeats
 from tapsect.localize.examine import Examiner
 from tapsect.localize.noisy import locate_noisy
+from tapsect.observed import Repeats
 
 __all__ = ["blame_noisily"]
 

@@ -12,10 +12,10 @@ from tapsect.diagnose.subject import Subject
 from tapsect.diagnose.told import Told
 from tapsect.diagnose.unsteady import looks_for, measure, said, tries_for
 from tapsect.diagnose.why import explain_precision, explain_unblamed
+from tapsect.journal import Outcome
 from tapsect.localize.examine import Examiner, Recorded
 from tapsect.localize.kernels import Kernels
 from tapsect.localize.taps import Ends, Located, Locator
-from tapsect.probe import Outcome
 
 __all__ = ["Place"]
 

@@ -79,7 +79,13 @@ def sentence(told: Told, facts: Facts) -> str:
         )
     if told.cause == "input_sensitive":
         count = len(told.failing_samples)
-        return f"{count} of {facts.samples} samples fail, and no single operator explains it."
+        text = f"{count} of {facts.samples} samples fail, and no single operator explains it"
+        seen = told.inputs
+        if seen is not None and seen.separated_by:
+            return f"{text}: {seen.separated_by[0].words}."
+        if seen is not None and seen.control == "agrees":
+            return f"{text}; random data of the same sizes agrees."
+        return f"{text}."
     if told.cause in ("flaky_build", "flaky_run") and facts.first is None:
         what = "Builds of one model" if told.cause == "flaky_build" else "Runs of one build"
         return f"{what} by {facts.engine} disagree: {facts.often or 'some fail, some do not'}."

@@ -39,9 +39,9 @@ from tapsect.diagnose.given import (
     stated_roundoff,
 )
 from tapsect.diagnose.workers import Workers, workers
-from tapsect.finding import Repeats
 from tapsect.folder import WORK, clear_results
 from tapsect.journal import Journal
+from tapsect.observed import Repeats
 from tapsect.probe import Prober
 from tapsect.progress import Progress
 from tapsect.replay.precision import Classes

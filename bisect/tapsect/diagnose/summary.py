@@ -18,9 +18,10 @@ from tapsect.diagnose.told import Told
 from tapsect.diagnose.tracing import Tracing
 from tapsect.diagnose.unsteady import said
 from tapsect.environment import environment
-from tapsect.finding import Cost, Coverage, Divergence, Finding, Minimal, OutputReport, Repeats
+from tapsect.finding import Cost, Coverage, Divergence, Finding, Minimal, OutputReport
 from tapsect.folder import CASE, RESULT
 from tapsect.localize.taps import Suspect
+from tapsect.observed import Repeats
 from tapsect.replay.regions import Classes, Judgement
 from tapsect.rounding.floors import PRECISIONS, u_name
 
@@ -80,6 +81,7 @@ class _Composer:
             ),
             trail=told.trail,
             repeats=self._repeats(),
+            samples=told.inputs,
             notes=(*subject.notes, *(told.blame.notes if told.blame else ())),
             said=_said(told.engine_failure),
             environment=machine,

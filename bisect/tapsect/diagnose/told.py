@@ -10,6 +10,7 @@ from tapsect.diagnose.exported import Export
 from tapsect.finding import Fix, Status, Step
 from tapsect.localize.explain import Amplifier
 from tapsect.localize.taps import Located, Suspect
+from tapsect.observed import InputsSeen
 from tapsect.replay.regions import Judgement
 from tapsect.rounding.outputs import End
 
@@ -37,6 +38,7 @@ class Told:
     explained: str = ""
     kernel: Judgement | None = None
     fixes: tuple[Fix, ...] = ()
+    inputs: InputsSeen | None = None
     trail: tuple[Step, ...] = ()
     seconds: float = 0.0
 

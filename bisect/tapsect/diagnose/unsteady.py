@@ -7,10 +7,10 @@ from typing import Literal
 
 from tapsect.axes.repeat import Attempt, Until, repeat
 from tapsect.diagnose.subject import Subject
-from tapsect.finding import Repeats
+from tapsect.journal import Outcome
 from tapsect.localize.confirm import Confirmed
 from tapsect.localize.examine import Examiner
-from tapsect.probe import Outcome
+from tapsect.observed import Repeats
 from tapsect.search.noisy import Firing, repeats_for
 from tapsect.search.rates import alike_for, interval
 from tapsect.verdict import Verdict

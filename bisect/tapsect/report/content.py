@@ -9,6 +9,7 @@ from pathlib import Path
 
 from tapsect.finding import Divergence, Finding, OutputReport
 from tapsect.folder import CASE
+from tapsect.report.further import inputs, often
 from tapsect.report.words import (
     BREAKS,
     BREAKS_MEANING,
@@ -74,7 +75,8 @@ def sections(finding: Finding, style: Style, folder: Path | None = None) -> list
     """
     parts = [
         ("Where", _where(finding, style)),
-        ("How often", _often(finding)),
+        ("How often", often(finding)),
+        ("Inputs", inputs(finding, style.text)),
         ("How sure", _sure(finding, style)),
         ("Cause", _cause(finding)),
         ("Outputs", _outputs(finding, style)),
@@ -124,19 +126,6 @@ def _place(place: Divergence, style: Style) -> str:
     if place.note:
         words += f"; {style.text(place.note)}"
     return words
-
-
-def _often(finding: Finding) -> list[str]:
-    seen = finding.repeats
-    if seen is None:
-        return []
-    rate = f"{seen.bad} of {seen.of} {seen.unit}s failed"
-    lines = [f"{rate}: a rate of {seen.low:.0%} to {seen.high:.0%} (95 %)"]
-    if seen.unit == "run":
-        lines.append(f"runs of {_count(seen.mixed, 'build')} of {seen.builds} disagree")
-    if seen.confidence is not None:
-        lines.append(f"the place is this one with a probability of {seen.confidence:.1%}")
-    return lines
 
 
 def _sure(finding: Finding, style: Style) -> list[str]:

@@ -13,8 +13,9 @@ from debugtaps import UsageError, write_json_atomic
 from tapsect.axes.repeat import Attempt, Tally, repeat
 from tapsect.axes.tactics import Difference, Replays, difference, write_replay
 from tapsect.environment import environment
-from tapsect.finding import Cost, Finding, Repeats, Step
+from tapsect.finding import Cost, Finding, Step
 from tapsect.folder import JOURNAL, PROBES, RESULT, claimed
+from tapsect.observed import Repeats
 from tapsect.progress import Progress, Silent
 from tapsect.steady.bench import Bench, open_bench
 from tapsect.steady.plan import CANDIDATE, Plan
