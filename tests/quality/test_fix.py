@@ -169,7 +169,7 @@ def test_folding_for_the_given_shapes_is_tried_first(tmp_path: Path) -> None:
     """A fault that sits in shape arithmetic goes with it, and the trail says so."""
     text = """
     <ir_version: 8, opset_import: ["" : 17]>
-    g (float[N, 8] x) => (float[M, 4] y) <int64[1] zero = {0}, int64[1] one = {1}, int64[1] four = {4}> {
+    g (float[N, 8] x) => (float[M, 4] y) <int64[1] zero = {0}, int64[1] four = {4}> {
         s = Shape(x)
         n = Gather<axis = 0>(s, zero)
         f = Cast<to = 1>(n)
@@ -195,3 +195,18 @@ def test_folding_for_the_given_shapes_is_tried_first(tmp_path: Path) -> None:
     left = onnx.load(tmp_path / "out" / fold.setting).graph
     assert [node.op_type for node in left.node] == ["Reshape", "Exp"]
     assert left.input[0].type.tensor_type.shape.dim[0].dim_value == 3
+
+
+@pytest.mark.bugs
+def test_the_release_that_mended_a_published_fault(tmp_path: Path) -> None:
+    """AveragePool with a Pad before it: wrong in 1.20.1, right in 1.21.0."""
+    from tapsect.axes.versions import Releases
+    from tapsect.diagnose.given import Options
+    from tapsect.progress import Silent
+    from tapsect.versions import find_border
+
+    case = next(c for c in CASES if c.id == "ort-pad-avgpool")
+    model, inputs = case.build("small").save(tmp_path)
+    chosen = Releases(("1.19.2", "1.20.1", "1.21.0", "1.22.1"), ())
+    found = find_border(Options(model, (inputs,)), "onnxruntime", chosen, Silent())
+    assert (found.bad, found.good, found.mended) == ("1.20.1", "1.21.0", True)

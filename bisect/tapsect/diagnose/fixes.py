@@ -12,6 +12,7 @@ A fix counts when a fresh process, with nothing but it changed, answers right.
 
 from __future__ import annotations
 
+import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -124,7 +125,8 @@ class _Fixer:
             return
         target = subject.folder / FIXED / "folded.onnx"
         target.parent.mkdir(exist_ok=True)
-        write_atomic(target, lambda file: file.write(path.read_bytes()))
+        with path.open("rb") as source:
+            write_atomic(target, lambda file: shutil.copyfileobj(source, file))
         self.tell("fix", "folding alone cures", left)
         self.add("fold", f"{FIXED}/folded.onnx", tried)
 
