@@ -99,25 +99,30 @@ def bisect(
       3  it diverges; the place was not found
       2  wrong usage or input    4  the environment failed    130  interrupted, can be continued
     """
-    from debugtaps import Tolerance, parse_input_shapes, parse_options
+    from debugtaps import parse_options
+    from tapsect.diagnose.workers import begun as begin
     from tapsect.folder import check_folder, make_folder
-    from tapsect.report import check_page, write_page, write_reports
 
     if html:  # a missing package is told before the work, not after it
+        from tapsect.report import check_page
+
         check_page()
     folder = out or Path(f"tapsect-{model.stem}")
     check_folder(folder)
-    shapes = parse_input_shapes(input_shapes or ())
     settings = parse_options(engine_option or ())
     memory = parse_memory(tap_memory)
-    tolerance = Tolerance.parse(
-        atol=atol or (),
-        rtol=rtol or (),
-        check_error_stat=check_error_stat or (),
-        max_mape=max_mape or (),
-    )
+    workers = begin(engine, settings, engine_python, reference, timeout)
     try:
-        with watching(quiet=quiet) as progress:
+        with workers as begun, watching(quiet=quiet) as progress:
+            from debugtaps import Tolerance, parse_input_shapes  # while the workers load
+
+            shapes = parse_input_shapes(input_shapes or ())
+            tolerance = Tolerance.parse(
+                atol=atol or (),
+                rtol=rtol or (),
+                check_error_stat=check_error_stat or (),
+                max_mape=max_mape or (),
+            )
             finding = tapsect.bisect(
                 model,
                 inputs=inputs or (),
@@ -138,7 +143,10 @@ def bisect(
                 seed=seed,
                 progress=progress,
                 command=("tapsect", *sys.argv[1:]),
+                begun=begun,
             )
+        from tapsect.report import write_page, write_reports
+
         write_reports(make_folder(folder), finding)
         if html:
             write_page(folder, finding)

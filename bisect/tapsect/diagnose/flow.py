@@ -34,6 +34,7 @@ from tapsect.diagnose.subject import Options, Source, Subject, TapMode, open_sub
 from tapsect.diagnose.summary import Told, compose
 from tapsect.diagnose.unsteady import measure, said
 from tapsect.diagnose.why import explain_agreement, note_nan
+from tapsect.diagnose.workers import Workers
 from tapsect.finding import Finding, Step
 from tapsect.folder import claimed
 from tapsect.journal import Outcome
@@ -65,6 +66,7 @@ def diagnose(
     progress: Progress | None = None,
     command: Sequence[str] = (),
     fixing: Fixing | None = None,
+    begun: Workers | None = None,
     most_builds: int | None = None,
 ) -> Finding:
     """Finds where an engine first diverges from its reference, why, and the smallest failing case.
@@ -93,6 +95,7 @@ def diagnose(
         progress: Hears of each step.
         command: The command line, for the record.
         fixing: What to try as a cure; only what is cheap if None.
+        begun: Workers of engine and reference that load already; new ones if None.
         most_builds: Builds that may be made; the diagnosis is given up beyond.
 
     Returns:
@@ -108,7 +111,7 @@ def diagnose(
         most_builds,
     )  # fmt: skip
     with claimed(out or Path(f"tapsect-{Path(model).stem}")) as folder:
-        subject = open_subject(options, folder, progress or Silent())
+        subject = open_subject(options, folder, progress or Silent(), begun)
         finished = False
         try:
             check_knobs(subject)
