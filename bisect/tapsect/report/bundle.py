@@ -50,7 +50,7 @@ def bundle(
             " report itself, with --format markdown."
         )
     with tempfile.TemporaryDirectory(prefix="tapsect-bundle-") as held:
-        draft, notes = Path(held), ()
+        draft, notes = Path(held), tuple[str, ...]()
         for path in _files(case):
             (draft / CASE).mkdir(exist_ok=True)
             shutil.copyfile(path, draft / CASE / path.name)

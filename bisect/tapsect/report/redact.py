@@ -52,17 +52,21 @@ class Names:
     Attributes:
         key: Of the hashes.
         known: Names and other private words.
+        parts: Those of them that are parts of paths: plain words, as code has them, too.
         ops: Operators, which are not private, also where a node is called by its operator.
     """
 
     key: bytes
     known: frozenset[str]
     ops: frozenset[str]
+    parts: frozenset[str] = frozenset()
 
     @classmethod
     def of(cls, finding: Finding, profile: Profile | None, folder: Path) -> Names:
         """Returns the names of a result: those it tells, those of its profile and of its case."""
-        found = {*_told(finding), *_words_of(finding), *_persons()}
+        paths = set(_paths(finding))
+        parts = {p for path in paths for p in re.split(r"[\\/=,:]", path) if len(p) >= 3}
+        found = {*_told(finding), *paths, *_persons()}
         ops = {str(op) for op in finding.signature.get("ops") or ()}
         if finding.first_divergence is not None:
             ops.add(finding.first_divergence.op_type)
@@ -76,7 +80,7 @@ class Names:
             names, operators = names_of_case(folder / CASE)
             found, ops = found | names, ops | operators
         key = str(finding.model.get("sha256", "")).encode()
-        return cls(key, frozenset(found - {""}), frozenset(ops))
+        return cls(key, frozenset((found | parts) - {""}), frozenset(ops), frozenset(parts - found))
 
     def name(self, name: str) -> str:
         """Returns what stands for one name; nothing for nothing."""
@@ -105,6 +109,10 @@ class Names:
         if end and any(name.startswith(end.group()) for name in self.known - self.ops):
             text = text[: end.start()] + self.name(end.group())
         return text
+
+    def source(self, text: str) -> str:
+        """Returns a program without private names; what is a word of any path stays."""
+        return replace(self, known=self.known - self.parts, parts=frozenset()).text(text)
 
     def _pattern(self, name: str) -> str:
         """Returns where a name counts: anywhere; as a word of its own; or only in quotes."""
@@ -185,17 +193,16 @@ def _of_place(place: Divergence) -> Iterable[str]:
     return (place.tensor, place.node, place.tap or "", place.source or "", *place.nodes, *kernel)
 
 
-def _words_of(finding: Finding) -> Iterator[str]:
-    """Yields paths and their parts, as the command, the model and the engine name them."""
-    paths = [str(finding.model.get("path", ""))]
-    paths += [w for w in finding.command if "/" in w or "\\" in w]
+def _paths(finding: Finding) -> Iterator[str]:
+    """Yields paths as the command, the model, the engine and the reference name them."""
+    yield str(finding.model.get("path", ""))
+    for word in finding.command:
+        if "/" in word or "\\" in word:
+            yield word.rpartition(":")[0] if ".py:" in word else word
     for party in (finding.engine, finding.reference):
         spec = str(party.get("spec", ""))
-        paths += [spec, spec.rpartition(":")[0]] if ".py" in spec or "/" in spec else []
-    for path in paths:
-        yield path
-        parts = re.split(r"[\\/=,:]", path)
-        yield from (p for p in parts if len(p) >= 3 and not p.startswith("-"))
+        if "/" in spec or "\\" in spec or ".py:" in spec:
+            yield spec.rpartition(":")[0] if ".py:" in spec else spec
 
 
 def _persons() -> Iterator[str]:

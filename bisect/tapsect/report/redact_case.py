@@ -125,7 +125,7 @@ def _engine_source(case: Path, settings: Mapping[str, Any], names: Names) -> dic
     engine = dict(settings["engine"])
     if engine["how"] == "file":
         source = case / "engine.py"
-        source.write_text(names.text(source.read_text(encoding="utf-8")), encoding="utf-8")
+        source.write_text(names.source(source.read_text(encoding="utf-8")), encoding="utf-8")
         engine |= {"origin": "", "spec": f"engine.py:{engine['name']}"}
     engine["options"] = names.data(engine["options"])
     limits = {names.name(n): limit for n, limit in settings["limits"].items()}

@@ -168,9 +168,11 @@ def random_like(array: Array, rng: np.random.Generator) -> Array:
     finite = wide[np.isfinite(wide)]
     if finite.size <= SMALL or finite.size < wide.size:
         return array
-    sign = np.abs if finite.min() >= 0 else np.asarray  # variances stay positive
-    drawn = sign(rng.normal(float(finite.mean()), float(finite.std()) or 1e-3, array.shape))
-    drawn = np.clip(drawn, finite.min(), finite.max())
+    # Within 3 deviations, not up to the old extremes: those would be numbers of the original.
+    drawn = np.clip(rng.standard_normal(array.shape), -3.0, 3.0)
+    drawn = float(finite.mean()) + (float(finite.std()) or 1e-3) * drawn
+    if finite.min() >= 0:  # variances and probabilities stay what they are
+        drawn = np.abs(drawn)
     return drawn.astype(array.dtype)
 
 
