@@ -9,6 +9,7 @@ from onnx import parser
 
 from debugtaps import EngineFailure, Host, SpecError, resolve, save
 from debugtaps.testing import CHECKS, check
+from support import published
 from tapsect import bisect
 from tapsect.finding import Finding
 
@@ -178,3 +179,71 @@ def test_a_resize_that_breaks_ties_downwards_is_named(tmp_path: Path) -> None:
     if finding.status == "agrees":
         pytest.skip("this OpenVINO has the fault no more")
     assert finding.culprit_nodes == ("b",)
+
+
+CONV = """
+<ir_version: 8, opset_import: ["" : 17]>
+pair (float[1, 4, 8, 8] x) => (float[1, 4, 8, 8] y)
+{
+    [first] a = Conv <pads = [1, 1, 1, 1]> (x, w)
+    [bend] b = Relu (a)
+    [second] c = Conv <pads = [1, 1, 1, 1]> (b, w)
+    [last] y = Sigmoid (c)
+}
+"""
+
+
+def pair(folder: Path) -> tuple[Path, dict[str, np.ndarray]]:
+    from onnx import numpy_helper
+
+    rng = np.random.default_rng(0)
+    parsed = parser.parse_model(CONV)
+    weights = rng.standard_normal((4, 4, 3, 3)).astype(np.float32) / 4
+    parsed.graph.initializer.append(numpy_helper.from_array(weights, "w"))
+    return save(parsed, folder / "pair.onnx"), {
+        "x": rng.standard_normal((1, 4, 8, 8)).astype(np.float32)
+    }
+
+
+def test_what_it_fuses_is_not_tapped_and_is_named(tmp_path: Path) -> None:
+    path, feeds = pair(tmp_path)
+    with Host(resolve("openvino", F32)) as host:
+        kernels = host.build(path).fusions()
+    assert {"first", "bend"} in [group & {"first", "bend", "second"} for group in kernels]
+    fault = {"kind": "fusion", "nodes": ["first", "bend"], "scale": 1.5}
+    finding = bisect(
+        path, inputs=[feeds], engine="planted", out=tmp_path / "out",
+        engine_options={"inner": "openvino", "inner_options": F32, "faults": [fault]},
+    )  # fmt: skip
+    assert set(finding.culprit_nodes) == {"first", "bend"}
+    assert finding.status == "diverges"
+
+
+def test_taps_between_its_kernels_leave_them_as_they_are(tmp_path: Path) -> None:
+    path, feeds = pair(tmp_path)
+    fault = {"kind": "value", "nodes": ["last"], "scale": 1.5}
+    finding = bisect(
+        path, inputs=[feeds], engine="planted", out=tmp_path / "out",
+        engine_options={"inner": "openvino", "inner_options": F32, "faults": [fault]},
+    )  # fmt: skip
+    assert finding.culprit_nodes == ("last",)
+    [hidden] = [u for u in finding.unseen if u.why == "fused_away"]
+    assert (hidden.tensors, hidden.kernel) == (("a",), "first+bend")
+    taps = [step.why for step in finding.trail if step.step == "taps"]
+    assert any("the kernels are as in the untapped build" in why for why in taps)
+
+
+@needs_bf16
+@pytest.mark.published
+def test_bf16_of_a_classifier_whose_softmax_amplifies_is_a_precision(tmp_path: Path) -> None:
+    built = published.built("standard_v3_3")
+    if built is None:
+        pytest.skip("the published model cannot be had")
+    path, inputs = built.save(tmp_path)
+    finding = bisect(
+        path, inputs=[inputs], engine="openvino", engine_options=BF16, out=tmp_path / "out"
+    )
+    assert (finding.status, finding.cause) == ("diverges", "precision_limit")
+    assert finding.precision["effective"] == "bf16"
+    assert finding.cost.reduce_builds == 0
+    assert finding.contributors

@@ -61,6 +61,11 @@ def test_names_that_the_model_does_not_know_make_no_kernel(graph: Graph) -> None
     assert not Kernels(graph)
 
 
+def test_a_node_may_be_told_by_what_it_writes(graph: Graph) -> None:
+    told = {made(graph, "Exp"), *names(graph, "Add")}
+    assert Kernels(graph, [told]).groups == (indices(graph, "Exp", "Add"),)
+
+
 def test_a_region_is_named_by_the_kernel_that_runs_most_of_it(graph: Graph) -> None:
     told = [names(graph, "Neg", "Abs", "Tanh"), names(graph, "Exp", "Add")]
     kernels = Kernels(graph, told)

@@ -104,3 +104,30 @@ def test_a_failure_that_vanishes_was_healed() -> None:
 def test_near_the_line_only_the_size_counts() -> None:
     error = RNG.standard_normal(Y.shape)
     assert same_failure(ends(error, 2.5), ends(-error, 2.5), {"y": Y}) == "faithful"
+
+
+def softmax_far_off(u: float = 2.0**-8) -> tuple[np.ndarray[Any, Any], Measured]:
+    """A row of probabilities whose losers noise moves by many times their size."""
+    base = np.concatenate([[0.9], np.full(200, 0.1 / 200)]).astype(np.float32)[None]
+    base[0, 7] = 1e-8
+    spread = np.full(base.shape, u / 200, np.float32)
+    spread[0, 0], spread[0, 7] = 0.1, 1e-7
+    return base, Measured({"y": base}, {"y": spread}, {}, {})
+
+
+def test_what_noise_moves_by_more_than_its_size_is_held_against_the_whole() -> None:
+    base, measured = softmax_far_off()
+    engine = base.copy()
+    engine[0, 7] = 1e-5  # a thousand times its value, and nothing to the answer
+    assert judge_output("y", engine, measured, 2.0**-8, limit_for(2.0**-8)).kind is None
+    engine[0, 7] = 0.3
+    assert judge_output("y", engine, measured, 2.0**-8, limit_for(2.0**-8)).kind == "accuracy"
+
+
+def test_a_small_value_that_noise_leaves_where_it_is_is_not() -> None:
+    base, measured = softmax_far_off()
+    still = {"y": np.where(np.arange(201) == 7, 1e-10, measured.spread["y"]).astype(np.float32)}
+    engine = base.copy()
+    engine[0, 7] = 1e-3
+    quiet = Measured(measured.base, still, {}, {})
+    assert judge_output("y", engine, quiet, 2.0**-24, limit_for(2.0**-24)).kind == "accuracy"

@@ -23,7 +23,8 @@ class Kernels:
 
     Args:
         graph: The model.
-        told: Sets of node names that run as one; names the model does not know are skipped.
+        told: Sets of names that run as one: of nodes, or of what they write, as some engines
+            call a node; names the model does not know are skipped.
 
     Attributes:
         groups: Kernels of two or more operators of the model, each once.
@@ -31,7 +32,7 @@ class Kernels:
 
     def __init__(self, graph: Graph, told: Iterable[Collection[str]] = ()) -> None:
         self.graph = graph
-        place = {node.name: node.index for node in graph.nodes}
+        place = {**graph.producer, **{node.name: node.index for node in graph.nodes}}
         known = (frozenset(place[name] for name in group if name in place) for group in told)
         self.groups = tuple(dict.fromkeys(group for group in known if len(group) > 1))
 
