@@ -31,6 +31,11 @@ class BuildsSpent(EnvironmentFailure):
     limit = "builds"
 
 
+def _digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
 class Prober:
     """Probes one engine.
 
@@ -102,6 +107,7 @@ class Prober:
         details: bool = False,
         keep: bool = True,
         timed: bool = False,
+        plan: Path | None = None,
     ) -> Outcome:
         """Builds ``model``, runs every sample, writes the probe down and returns it.
 
@@ -114,11 +120,13 @@ class Prober:
             details: Whether to ask for fusions and precisions as well.
             keep: Whether values are worth keeping for a resumed diagnosis.
             timed: Whether to measure the latency of the first sample as well.
+            plan: A file of the engine's to load, in place of a build.
 
         Raises:
             BuildsSpent: As many probes were made as may be.
         """
-        key = self.key(model.read_bytes(), taps, samples, f"{self.epoch}.{fresh}")
+        salt = f"{self.epoch}.{fresh}" + (f".{_digest(plan)}" if plan is not None else "")
+        key = self.key(model.read_bytes(), taps, samples, salt)
         if self.most is not None and self.builds >= self.most:
             raise BuildsSpent(f"stopped after {self.builds} builds, as many as were allowed")
         self.builds += 1
@@ -127,7 +135,7 @@ class Prober:
             self.runs += len(samples)
             self.longest = max(self.longest, 0.0 if known.failure else known.seconds)
             return known
-        outcome = self._probe(model, samples, taps, details=details, timed=timed)
+        outcome = self._probe(model, samples, taps, details=details, timed=timed, plan=plan)
         if keep:
             self.journal.record(key, outcome, purpose)
         return outcome
@@ -150,12 +158,15 @@ class Prober:
 
     def _probe(
         self, model: Path, samples: Sequence[Sample], taps: Sequence[str], *, details: bool,
-        timed: bool = False,
+        timed: bool = False, plan: Path | None = None,
     ) -> Outcome:  # fmt: skip
         start = time.monotonic()
         build: Build | None = None
         try:
-            build = self.host.build(model, taps, timeout=self.timeout, samples=samples)
+            if plan is not None:
+                build = self.host.load(plan, timeout=self.timeout)
+            else:
+                build = self.host.build(model, taps, timeout=self.timeout, samples=samples)
             values: list[Mapping[str, Array]] = []
             for sample in () if self.host.builds_only else samples:
                 self.runs += 1

@@ -12,6 +12,7 @@ __all__ = [
     "Budget",
     "CheckErrorStat",
     "DemoOut",
+    "EngineFile",
     "EngineName",
     "EngineOption",
     "EnginePython",
@@ -80,6 +81,14 @@ EnginePython = Annotated[
     typer.Option(
         metavar="PATH",
         help="Run the engine under this interpreter; it needs numpy and the engine.",
+    ),
+]
+EngineFile = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="PLAN",
+        help="A saved engine of this model (a TensorRT plan): it is run in place of the first "
+        "build; a rebuild that does not fail like it is told.",
     ),
 ]
 Reference = Annotated[

@@ -29,6 +29,7 @@ from tapsect.diagnose.failure import blame_error
 from tapsect.diagnose.fixes import check_knobs, fix
 from tapsect.diagnose.given import Fixing
 from tapsect.diagnose.place import Place
+from tapsect.diagnose.plan_file import first_look, only_in_plan, rebuilt_alike
 from tapsect.diagnose.sensitive import look_at_inputs
 from tapsect.diagnose.subject import Options, Source, Subject, TapMode, open_subject
 from tapsect.diagnose.summary import Told, compose
@@ -52,6 +53,7 @@ def diagnose(
     engine: str = "ort",
     engine_options: Mapping[str, Any] | None = None,
     engine_python: Path | None = None,
+    engine_file: Path | None = None,
     reference: str | Path | None = None,
     reference_model: Path | None = None,
     precision: str | None = None,
@@ -80,6 +82,7 @@ def diagnose(
         engine: The engine under suspicion: a name, ``file.py:Class`` or ``module:Class``.
         engine_options: Keyword arguments of the engine.
         engine_python: Another interpreter to run it under.
+        engine_file: A saved engine (a TensorRT plan, say) that is run in place of the first build.
         reference: The reference engine, or a file of golden values.
         reference_model: The fp32 original of a converted model.
         precision: The precision the engine is meant to compute in; the model's types otherwise.
@@ -108,7 +111,7 @@ def diagnose(
         Path(model), tuple(inputs), input_shapes, engine, dict(engine_options or {}),
         engine_python, reference, reference_model, precision, tolerance, judge,
         tap_memory, tap_mode, timeout, budget, out, seed, tuple(command), fixing or Fixing(),
-        most_builds,
+        most_builds, engine_file,
     )  # fmt: skip
     with claimed(out or Path(f"tapsect-{Path(model).stem}")) as folder:
         subject = open_subject(options, folder, progress or Silent(), begun)
@@ -142,13 +145,12 @@ class _Diagnosis:
             truth = pool.submit(self._truth)  # the reference has a worker of its own
             try:
                 probed = [*subject.samples, subject.samples[0]]
-                outcome = subject.prober.look(
-                    subject.model, probed, purpose="untapped", details=True
-                )
+                outcome = first_look(subject, probed)
             except BaseException:
                 subject.truth.abort()
                 raise
-        self._step("build", "untapped", _outcome_text(outcome))
+        given = "untapped" if subject.options.engine_file is None else "the given file"
+        self._step("build", given, _outcome_text(outcome))
         subject.notes += [each for each in outcome.said if each not in subject.notes]
         if outcome.failure is not None:
             self._without_values(outcome.failure)
@@ -193,6 +195,9 @@ class _Diagnosis:
         again = self.subject.prober.look(
             self.subject.model, self.subject.samples, purpose="again", fresh=1
         )
+        if again.failure is None and self.subject.options.engine_file is not None:
+            only_in_plan(told, "a rebuild of the model does not", self._step)
+            return
         if again.failure is None:
             told.flaky = "flaky_run" if failure.phase == "run" else "flaky_build"
             self._step("repeat", "flaky", "a second build of the same model works")
@@ -229,6 +234,8 @@ class _Diagnosis:
         worst = max(failing, key=lambda n: max(e.floors for e, _ in ends[n].values()))
         told.failure = self._kind(ends[worst])
         told.failing_samples, told.sample = tuple(failing), worst
+        if not rebuilt_alike(subject, told, ends[worst], judge, self._step):
+            return
         place = Place(subject, told, ends[worst], judge, truth, self._step, fusions=outcome.fusions)
         place.find()
         look_at_inputs(subject, told, judge, self._step)

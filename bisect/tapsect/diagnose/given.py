@@ -83,6 +83,7 @@ class Options:
     command: Sequence[str] = ()
     fixing: Fixing = Fixing()
     most_builds: int | None = None
+    engine_file: Path | None = None
 
 
 @dataclass(frozen=True, slots=True)

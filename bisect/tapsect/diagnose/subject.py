@@ -153,6 +153,8 @@ def open_subject(
         options.timeout,
     )  # fmt: skip
     judge = load_judge(options.judge) if options.judge else None
+    if options.engine_file is not None and not options.engine_file.is_file():
+        raise InputError(f"--engine-file {options.engine_file}: no such file; give a saved engine")
     engine, truth, work = both.engine, both.truth, folder / WORK
     with _undone(both, work):
         torch = _torch(options, work)
@@ -250,7 +252,7 @@ def _first_model(path: Path, graph: Graph, given: Given, work: Path) -> Path:
 
 def _identity(options: Options, engine: str, samples: Sequence[Mapping[str, Array]]) -> str:
     digest = hashlib.sha256(engine.encode())
-    parts = (options.reference, options.reference_model, options.precision, options.tolerance,
+    parts = (options.engine_file, options.reference, options.reference_model, options.precision, options.tolerance,
              options.judge, options.tap_memory, options.tap_mode, options.seed)  # fmt: skip
     digest.update(repr(parts).encode())
     for sample in samples:

@@ -244,7 +244,7 @@ class _Composer:
             torch=subject.torch is not None and bool(subject.golden),
             often=said(subject.unsteady) if subject.unsteady else "",
         )  # fmt: skip
-        return sentence(self.told, facts)
+        return f"{self.told.first} {sentence(self.told, facts)}".strip()
 
     def _coverage(self) -> Coverage:
         if self.told.located is not None:

@@ -41,6 +41,7 @@ class Told:
     inputs: InputsSeen | None = None
     trail: tuple[Step, ...] = ()
     seconds: float = 0.0
+    first: str = ""
 
     def take(self, blame: Blame) -> None:
         """Takes in what was proved; a fault that strikes at times has that as its cause."""

@@ -97,8 +97,9 @@ class OpenVinoEngine:
         return OpenVinoSession(self.core.compile_model(network, self.device, self.properties))
 
     def load(self, folder: Path) -> OpenVinoSession:
-        """Returns the session that ``OpenVinoSession.save`` wrote."""
-        blob = (Path(folder) / "model.blob").read_bytes()
+        """Returns the session that ``OpenVinoSession.save`` wrote, or that of a blob file."""
+        path = Path(folder)
+        blob = (path if path.is_file() else path / "model.blob").read_bytes()
         return OpenVinoSession(self.core.import_model(blob, self.device, self.properties))
 
 
