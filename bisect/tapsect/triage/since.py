@@ -73,7 +73,7 @@ def differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str
 
 
 def _flat(prefix: str, value: Any) -> Iterator[tuple[str, Any]]:
-    if isinstance(value, Mapping) and value:
+    if isinstance(value, Mapping):
         for key, item in value.items():
             yield from _flat(f"{prefix}.{key}" if prefix else str(key), item)
     else:

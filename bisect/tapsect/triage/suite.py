@@ -103,7 +103,7 @@ class Expectation(_Row):
 
     entries: Text
     answer: Cause
-    until: dt.date | None = None
+    until: Annotated[dt.date, Field(strict=False)] | None = None
     why: str = ""
 
     @model_validator(mode="after")
