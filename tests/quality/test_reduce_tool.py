@@ -437,12 +437,20 @@ def test_a_fault_that_only_the_second_sample_shows(tmp_path: Path) -> None:
     assert any("sample 1 is kept" in note for note in done.finding.notes)
 
 
-@pytest.mark.slow
-def test_several_jobs_of_the_built_in_check_come_to_the_same(tmp_path: Path) -> None:
-    built = zoo.attention()
-    path, inputs = built.save(tmp_path)
-    name = node_named(built, "Softmax")
-    options = {"inputs": (str(inputs),), **planted({"kind": "value", "nodes": [name]})}
+@pytest.mark.parametrize(
+    "name", ["wide", pytest.param("attention", marks=pytest.mark.slow)]
+)  # fmt: skip
+def test_several_jobs_of_the_built_in_check_come_to_the_same(tmp_path: Path, name: str) -> None:
+    """The wide one has weights that lie in a file of their own, which all lanes read."""
+    if name == "wide":
+        feeds = {"x": np.ones((1, 600), np.float32)}
+        path = saved(chain(["MatMul", "Relu"] * 3, shape=(1, 600)), tmp_path, feeds)
+        inputs, node, more = tmp_path / "inputs.npz", "@n2@", NO_BUDGET
+    else:
+        built = zoo.attention()
+        path, inputs = built.save(tmp_path)
+        node, more = node_named(built, "Softmax"), {}
+    options = {"inputs": (str(inputs),), **more, **planted({"kind": "value", "nodes": [node]})}
     found = []
     for jobs in (1, 2):
         done = reduce_by(path, None, tmp_path / str(jobs), options=options, jobs=jobs)

@@ -135,7 +135,7 @@ class Examiner:
             else None
         )
         model = extract(graph, candidate.nodes, candidate.outputs, aliases=aliases, types=types)
-        path = save(model, self.folder / f"candidate-{self.looks % 2}.onnx")
+        path = save(model, self.folder / f"{self.reference.mark}candidate-{self.looks % 2}.onnx")
         outcome = self.prober.look(
             path, [feeds] * (self.runs + (fresh >= 1000)), purpose="candidate", fresh=fresh
         )
@@ -289,12 +289,7 @@ _NOISE = re.compile(r"0x[0-9a-fA-F]+|'[^']*'|\"[^\"]*\"|/\S+|\S+\.onnx|\d+")
 
 
 def signature_of(failure: EngineFailure, ops: Mapping[str, str]) -> Signature:
-    """Returns the signature of an error: kind, message without names and numbers, operator.
-
-    Args:
-        failure: The error.
-        ops: The types of the model's nodes, by name.
-    """
+    """Returns an error's signature; ``ops`` are the types of the model's nodes, by name."""
     first = next((s for s in failure.message.splitlines() if s.strip()), "")
     if failure.kind == "timeout":
         first = ""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -67,7 +66,7 @@ class Builtin:
         self._start: Candidate | None = None
         self._given = _given_truth(subject)
         self._lock = threading.Lock()
-        self._lanes = {0: self._lane(subject.reference, subject.prober, ground.work)}
+        self._lanes = {0: self._lane(subject.reference, subject.prober)}
 
     @property
     def builds(self) -> int:
@@ -202,29 +201,27 @@ class Builtin:
             return self._lanes[number]
 
     def _further(self, number: int) -> Lane:
-        """Returns a lane with workers of its own, and a folder where candidates find weights."""
-        subject, folder = self.subject, self.ground.work / f"lane{number}"
-        folder.mkdir(parents=True, exist_ok=True)
-        for file in self.ground.work.glob("weights-*"):
-            os.link(file, folder / file.name)
+        """Returns a lane with workers of its own; all candidates lie beside the weights."""
+        subject, work = self.subject, self.ground.work
         options = subject.options
         engine = Host(subject.specs[0], python=options.engine_python, timeout=options.timeout)
         truth = Host(subject.specs[1], timeout=max(options.timeout, 600.0))
         reference = Reference(
-            self.ground.graph, truth, folder, stated=subject.stated, seed=options.seed,
-            largest=subject.reference.largest,
+            self.ground.graph, truth, work, stated=subject.stated, seed=options.seed,
+            largest=subject.reference.largest, mark=f"lane{number}-",
         )  # fmt: skip
         prober = Prober(engine, subject.journal, subject.prober.identity, options.timeout)
-        lane = self._lane(reference, prober, folder)
+        lane = self._lane(reference, prober)
         lane.hosts = (engine, truth)
         return lane
 
-    def _lane(self, reference: Reference, prober: Prober, folder: Path) -> Lane:
-        models = folder / "models"
+    def _lane(self, reference: Reference, prober: Prober) -> Lane:
+        work = self.ground.work
+        models = work / f"{reference.mark}models"
         models.mkdir(parents=True, exist_ok=True)
         examiners = [
             Examiner(
-                reference, prober, Recorded(reference, sample, {}), folder, kind=self.kind,
+                reference, prober, Recorded(reference, sample, {}), work, kind=self.kind,
                 tolerance=self.subject.options.tolerance,
             )
             for sample in self.ground.samples

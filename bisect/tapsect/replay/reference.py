@@ -66,6 +66,7 @@ class Reference(NoiseModel):
         stated: Unit roundoff of the stated precision; None takes each tensor's own type.
         seed: Of the noise.
         largest: Largest number of the stated precision, where its range is narrower than fp32's.
+        mark: Begins the names of files, where several references write to one folder.
 
     Attributes:
         without_double: Operators that turned out to have no kernel for float64.
@@ -73,10 +74,10 @@ class Reference(NoiseModel):
 
     def __init__(
         self, graph: Graph, host: Host, folder: Path, *, stated: float | None, seed: int = 0,
-        largest: float | None = None,
+        largest: float | None = None, mark: str = "",
     ) -> None:  # fmt: skip
         super().__init__(graph, stated=stated, seed=seed)
-        self.host, self.folder, self.largest = host, folder, largest
+        self.host, self.folder, self.largest, self.mark = host, folder, largest, mark
         self.without_double: set[str] = set()
         self._numbers = itertools.count()
         self._shapes: dict[tuple[tuple[str, tuple[int, ...]], ...], dict[str, tuple[int, ...]]] = {}
@@ -180,7 +181,7 @@ class Reference(NoiseModel):
 
     def path(self, kind: str) -> Path:
         """Returns a fresh file name for a model of a measurement."""
-        return self.folder / f"{kind}-{next(self._numbers)}.onnx"
+        return self.folder / f"{self.mark}{kind}-{next(self._numbers)}.onnx"
 
     def widened(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
         """Returns feeds in the types of the widened graph; other types stay."""
