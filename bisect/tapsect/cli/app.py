@@ -10,7 +10,20 @@ import typer
 
 import tapsect
 from debugtaps import TapsError
-from tapsect.cli import builds, doctor, fix, models, reduce, repeat, report, tactics, taps, triage, versions
+from tapsect.cli import (
+    builds,
+    doctor,
+    fix,
+    models,
+    reduce,
+    repeat,
+    report,
+    sizes,
+    tactics,
+    taps,
+    triage,
+    versions,
+)
 from tapsect.cli import options as o
 from tapsect.cli.crash import Crash
 from tapsect.cli.output import say
@@ -180,6 +193,7 @@ taps.add_to(app)
 builds.add_to(app)
 reduce.add_to(app)
 repeat.add_to(app)
+sizes.add_to(app)
 fix.add_to(app)
 versions.add_to(app)
 tactics.add_to(app)
