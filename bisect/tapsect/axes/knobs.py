@@ -69,6 +69,8 @@ def groups(
         if only and option not in only:
             continue
         if isinstance(values, Mapping):
+            if values.get("any") == "nodes":
+                continue  # one for each node of the model: `tapsect.axes.precision` looks there
             left = [n for n in values.get("any", ()) if n not in _names(options.get(option))]
             named.append(tuple(Turn(option, str(n), name=True) for n in left))
             continue

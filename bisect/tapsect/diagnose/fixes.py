@@ -25,6 +25,7 @@ from debugtaps import EngineFailure, SpecError, WorkerError, fold, freeze, write
 from tapsect.axes.knobs import Turns, find_cures, groups, setting
 from tapsect.diagnose.cured import CureTest, Tried
 from tapsect.diagnose.ends import EndJudge
+from tapsect.diagnose.keeping import Keeper, node_option
 from tapsect.diagnose.subject import Subject
 from tapsect.diagnose.told import Told
 from tapsect.diagnose.unsteady import looks_for
@@ -102,6 +103,12 @@ class _Fixer:
         if self.asked and not self.subject.options.fixing.knobs:
             self.fold()
         self.turn()
+        if self.asked and (self.subject.options.fixing.precision_set or self._half()):
+            self.keep()
+
+    def _half(self) -> bool:
+        """Returns whether half precision was named as the cause and nothing else cures."""
+        return self.told.cause == "precision_limit" and not self.told.fixes
 
     # -- the model for the given shapes ---------------------------------------------------------
 
@@ -123,12 +130,28 @@ class _Fixer:
         if not tried.cures:
             self.tell("fix", "folding cures at times", left)
             return
-        target = subject.folder / FIXED / "folded.onnx"
+        self.tell("fix", "folding alone cures", left)
+        self.add("fold", self.write(path), tried)
+
+    # -- nodes that stay in fp32 ----------------------------------------------------------------
+
+    def keep(self) -> None:
+        """Looks for the nodes that must stay in fp32, and writes the mixed model."""
+        self.subject.progress.step("precision", "looking for nodes to keep in fp32")
+        option = node_option(self.knobs())
+        for kept in Keeper(self.subject, self.told, self.test, self.tell, option).find():
+            what = kept.setting
+            if kept.model is not None:
+                what = f"{self.write(kept.model)} with {what} in fp32"
+            self.add("precision", what, kept.tried)
+
+    def write(self, path: Path) -> str:
+        """Keeps a changed model beside the result; returns its path there."""
+        target = self.subject.folder / FIXED / path.name
         target.parent.mkdir(exist_ok=True)
         with path.open("rb") as source:
             write_atomic(target, lambda file: shutil.copyfileobj(source, file))
-        self.tell("fix", "folding alone cures", left)
-        self.add("fold", f"{FIXED}/folded.onnx", tried)
+        return f"{FIXED}/{path.name}"
 
     # -- the engine's settings ------------------------------------------------------------------
 
@@ -137,10 +160,7 @@ class _Fixer:
         subject = self.subject
         subject.progress.step("fix", "turning the engine's settings")
         fixing = subject.options.fixing
-        knobs: Mapping[str, object] = {}
-        with suppress(EngineFailure):
-            knobs = subject.engine.knobs()
-        grouped = groups(knobs, subject.specs[0].options, fixing.knobs)
+        grouped = groups(self.knobs(), subject.specs[0].options, fixing.knobs)
         if not grouped:
             if self.asked:
                 self.tell("fix", "nothing to turn", "the engine names no knobs")
@@ -155,6 +175,12 @@ class _Fixer:
             self.tell("fix", f"cured by {setting(confirmed[0])}", self.price(count))
         else:
             self.tell("fix", "no setting cures", self.price(count))
+
+    def knobs(self) -> Mapping[str, object]:
+        """Returns what the engine says can be turned; nothing when it cannot say."""
+        with suppress(EngineFailure):
+            return self.subject.engine.knobs()
+        return {}
 
     def completed(self, turns: Turns, grouped: Sequence[Turns]) -> list[Turns]:
         """Returns what cures the whole model, too; more of the same option may be needed there."""

@@ -26,7 +26,8 @@ session ``tactics()``     mapping of a key (a layer, a node) to what the builder
 
 ``knobs()`` maps options of the constructor to what they may be set to, the options that change
 least first: ``{"threads": [1]}`` names other values, the most careful one first;
-``{"disabled_optimizers": {"any": ["A", "B"]}}`` an option that takes any subset of those names.
+``{"disabled_optimizers": {"any": ["A", "B"]}}`` an option that takes any subset of those names,
+``{"f32_nodes": {"any": "nodes"}}`` one that takes the nodes which shall stay in fp32.
 ``tapsect fix`` turns them: it constructs the engine anew, in the same process, with one option or
 several set so.
 

@@ -7,9 +7,11 @@ Every property of the device is an option under its own name
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import numpy as np
 import openvino as ov
@@ -29,13 +31,19 @@ class OpenVinoEngine:
 
     Args:
         device: ``CPU``, ``GPU``, ``AUTO:GPU,CPU`` … as OpenVINO names them.
+        f32_nodes: Names of ONNX nodes that stay in f32 where the device infers in less, a list
+            or ``A,B``.
         **properties: Properties of the device, by their OpenVINO names.
 
     A CPU with bf16 instructions infers in bf16 unless it is told otherwise.
     """
 
-    def __init__(self, device: str = "CPU", **properties: Any) -> None:
+    def __init__(
+        self, device: str = "CPU", f32_nodes: str | Sequence[str] = (), **properties: Any
+    ) -> None:
         self.core = ov.Core()
+        kept = f32_nodes.split(",") if isinstance(f32_nodes, str) else f32_nodes
+        self.f32_nodes = frozenset(str(name).strip() for name in kept)
         self.device = device
         first = device.split(":")[0].split(".")[0]
         present = {name.split(".")[0] for name in self.core.available_devices}
@@ -89,11 +97,14 @@ class OpenVinoEngine:
             "KV_CACHE_PRECISION": ["f32"],
         }
         known = self._properties()
-        return {name: values for name, values in found.items() if known.get(name) == "RW"}
+        turned: dict[str, Any] = {n: v for n, v in found.items() if known.get(n) == "RW"}
+        return {**turned, "f32_nodes": {"any": "nodes"}}
 
     def build(self, model: Path, taps: Sequence[str] = ()) -> OpenVinoSession:
         """Reads and compiles an ONNX file; taps are outputs of it already."""
         network = self.core.read_model(str(model))
+        if self.f32_nodes:
+            network = _kept_precise(self.core, network, self.f32_nodes)
         return OpenVinoSession(self.core.compile_model(network, self.device, self.properties))
 
     def load(self, folder: Path) -> OpenVinoSession:
@@ -101,6 +112,23 @@ class OpenVinoEngine:
         path = Path(folder)
         blob = (path if path.is_file() else path / "model.blob").read_bytes()
         return OpenVinoSession(self.core.import_model(blob, self.device, self.properties))
+
+
+def _kept_precise(core: ov.Core, network: ov.Model, names: frozenset[str]) -> ov.Model:
+    """Returns the network with these nodes marked as precise.
+
+    The mark is an attribute that Python cannot set: it is written into the serialized network.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        path, weights = Path(folder) / "m.xml", Path(folder) / "m.bin"
+        ov.serialize(network, str(path), str(weights))
+        tree = ElementTree.parse(path)
+        for layer in tree.iter("layer"):
+            if layer.get("name") in names:
+                mark = ElementTree.Element("rt_info")
+                ElementTree.SubElement(mark, "attribute", {"name": "precise", "version": "0"})
+                layer[:] = [mark, *(child for child in layer if child.tag != "rt_info")]
+        return core.read_model(ElementTree.tostring(tree.getroot()), weights.read_bytes())
 
 
 def _text(value: Any) -> Any:

@@ -1,0 +1,109 @@
+"""Nodes to keep in fp32: an overflow on an engine that really computes in fp16, and bf16."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, numpy_helper
+from onnx.reference import ReferenceEvaluator
+
+from tapsect import bisect
+from tapsect.axes.precision import mixed, needed
+from tapsect.diagnose.given import Fixing
+from tapsect.published import fetch, sample
+
+TEXT = """
+<ir_version: 8, opset_import: ["" : 17]>
+g (float[4, 16] x) => (float[4, 16] y) <float large = {4000}, float small = {0.00005}> {
+    a = Tanh(x)
+    b = MatMul(a, w)
+    c = Mul(b, large)
+    d = Mul(c, small)
+    e = Relu(d)
+    y = MatMul(e, w)
+}
+"""
+
+
+def original(scale: float = 10.0) -> onnx.ModelProto:
+    """Returns a model whose ``c`` is beyond fp16, and whose ends are not."""
+    model = onnx.parser.parse_model(TEXT)
+    weight = np.random.default_rng(0).standard_normal((16, 16)) * scale
+    model.graph.initializer.append(numpy_helper.from_array(weight.astype(np.float32), "w"))
+    for node in model.graph.node:
+        node.name = node.output[0]
+    return model
+
+
+def casts(model: onnx.ModelProto) -> list[str]:
+    return [node.input[0] for node in model.graph.node if node.op_type == "Cast"]
+
+
+def test_between_nodes_that_stay_nothing_passes_through_fp16() -> None:
+    made = mixed(original(), ["c", "d"], ["x", "y"]).model
+    onnx.checker.check_model(made, full_check=True)  # sorted, too
+    half = mixed(original(), [], ["x", "y"]).model
+    feeds = {"x": np.random.default_rng(1).standard_normal((4, 16)).astype(np.float32)}
+    with np.errstate(all="ignore"):
+        right, kept, lost = (
+            ReferenceEvaluator(m).run(None, feeds)[0] for m in (original(), made, half)
+        )
+    assert np.abs(kept - right).max() < 0.02 * np.abs(right).max()
+    assert not np.isfinite(lost).all()
+    assert "c" not in casts(made)
+
+
+def test_inputs_and_outputs_are_of_the_type_that_is_asked_for() -> None:
+    for wide, kind in ((["x", "y"], TensorProto.FLOAT), ([], TensorProto.FLOAT16)):
+        graph = mixed(original(), ["c"], wide).model.graph
+        assert {v.type.tensor_type.elem_type for v in (*graph.input, *graph.output)} == {kind}
+
+
+def test_weights_that_fp16_cannot_hold_are_named() -> None:
+    assert mixed(original(), [], ["x", "y"]).clamped == ()
+    assert mixed(original(scale=1e6), [], ["x", "y"]).clamped == ("w",)
+
+
+def test_the_likeliest_nodes_are_tried_first() -> None:
+    asked: list[tuple[str, ...]] = []
+
+    def good(some: tuple[str, ...]) -> bool:
+        asked.append(some)
+        return {"n2", "n5"} <= set(some)
+
+    assert needed([f"n{k}" for k in range(64)], good) == ("n2", "n5")
+    assert [len(some) for some in asked[:5]] == [64, 1, 2, 4, 8]
+    assert needed(["n0", "n1"], lambda _: False) is None
+
+
+def test_an_overflow_is_cured_by_the_two_nodes_around_it(tmp_path: Path) -> None:
+    onnx.save(original(), tmp_path / "full.onnx")
+    onnx.save(mixed(original(), [], ["x", "y"]).model, tmp_path / "half.onnx")
+    finding = bisect(
+        tmp_path / "half.onnx", engine="onnx", reference_model=tmp_path / "full.onnx",
+        out=tmp_path / "out", fixing=Fixing(thorough=True, precision_set=True),
+    )  # fmt: skip
+    (fix,) = [each for each in finding.fixes if each.kind == "precision"]
+    assert fix.setting == "fixed/mixed.onnx with c, d in fp32"
+    assert fix.error_after is not None
+    assert fix.error_after < 0.02
+    assert fix.latency_after is not None
+    step = next(s for s in finding.trail if s.step == "precision")
+    assert "1 region(s)" in step.why
+    written = onnx.load(tmp_path / "out" / "fixed" / "mixed.onnx")
+    assert "c" not in casts(written)
+
+
+def test_without_the_original_it_says_what_to_give(tmp_path: Path) -> None:
+    onnx.save(mixed(original(), [], ["x", "y"]).model, tmp_path / "half.onnx")
+    finding = bisect(
+        tmp_path / "half.onnx", engine="onnx", out=tmp_path / "out",
+        fixing=Fixing(thorough=True, precision_set=True),
+    )  # fmt: skip
+    step = next(s for s in finding.trail if s.step == "precision")
+    assert step.decision == "needs the fp32 original"
+    assert "--reference-model" in step.why
