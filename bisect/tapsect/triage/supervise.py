@@ -8,15 +8,15 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import psutil
 
-from debugtaps import write_json_atomic
-from tapsect.folder import RESULT
+from debugtaps import OutputError, write_json_atomic
+from tapsect.folder import RESULT, locked
 from tapsect.triage.job import Done, Job, Stopped
 from tapsect.triage.runner import stop_file
 
@@ -56,19 +56,35 @@ class Supervisor:
     def run(self, job: Job, *, env: Mapping[str, str] | None = None) -> Done:
         """Returns what became of a job.
 
-        A folder that already holds its result is taken as it is.
+        A folder that already holds its result is taken as it is; one that another run is at is
+        waited for.
         """
-        known = finished(self.home, job.folder)
-        if known is not None:
-            return Done(job.key, known)
         self.home.mkdir(parents=True, exist_ok=True)
+        with self._alone(job.folder):
+            known = finished(self.home, job.folder)
+            return self._run(job, env or {}) if known is None else Done(job.key, known)
+
+    @contextmanager
+    def _alone(self, folder: str) -> Iterator[None]:
+        with ExitStack() as held:
+            while True:
+                try:
+                    held.enter_context(locked(self.home / f"{folder}.lock"))
+                    break
+                except OutputError:
+                    if self.stopping:
+                        break
+                    time.sleep(_LOOK_S)
+            yield
+
+    def _run(self, job: Job, env: Mapping[str, str]) -> Done:
         out = self.home / job.folder
         told = {**job.to_json(), "arguments": {**job.arguments, "out": str(out.absolute())}}
         file = self.home / f"{job.folder}.job.json"
         write_json_atomic(file, told)
         stop_file(out).unlink(missing_ok=True)
         start = time.monotonic()
-        stopped = self._supervise(file, out, job, {**os.environ, **(env or {})})
+        stopped = self._supervise(file, out, job, {**os.environ, **env})
         seconds = time.monotonic() - start
         file.unlink(missing_ok=True)
         result = None if stopped else finished(self.home, job.folder)

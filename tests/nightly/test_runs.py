@@ -1,0 +1,209 @@
+"""Runs that are killed, that overlap, and whose entries misbehave."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("sqlalchemy")
+
+from support import gated_engine
+from support.nights import Suite, states
+from tapsect.triage.whole import open_history
+
+ENGINES = Path(gated_engine.__file__)
+
+
+class Zoo(Suite):
+    """Models whose engine waits at a gate."""
+
+    def gated(self, *models: str, **more: Any) -> None:
+        """Writes the suite."""
+        self.models(*models)
+        self.engine("Gated", models, {"folder": str(self.folder)}, **more)
+
+    def engine(
+        self, name: str, models: Any, options: dict[str, Any] | None = None, **more: Any
+    ) -> None:
+        """Writes a suite of one engine of this project's tests."""
+        self.write({"e": []}, models, **more)
+        body = json.loads(self.path.read_text("utf-8"))
+        body["engines"][0] |= {"spec": f"{ENGINES}:{name}", "options": options or {}}
+        self.path.write_text(json.dumps(body), encoding="utf-8")
+
+    def open(self, *models: str) -> None:
+        """Lets models pass; all, when none is named."""
+        for name in models or ("",):
+            (self.folder / (f"open-{name}" if name else "open")).touch()
+
+    @property
+    def built(self) -> Counter[str]:
+        """How often each model was built."""
+        log = self.folder / "log"
+        return Counter(log.read_text("utf-8").split() if log.exists() else ())
+
+    def start(self, *words: str) -> subprocess.Popen[str]:
+        """Starts a run as a process."""
+        return subprocess.Popen(
+            [sys.executable, "-m", "tapsect", "triage", "run", str(self.path), *words],
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=self.folder,
+        )  # fmt: skip
+
+
+@pytest.fixture
+def zoo(tmp_path: Path) -> Zoo:
+    return Zoo(tmp_path)
+
+
+def until(reached: Callable[[], bool], process: subprocess.Popen[str]) -> None:
+    while not reached():
+        assert process.poll() is None, process.communicate()[1]
+        time.sleep(0.05)
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
+def test_a_run_that_was_stopped_repeats_no_finished_model(how: signal.Signals, zoo: Zoo) -> None:
+    zoo.gated("m0", "m1", "m2", "m3")
+    zoo.open("m0", "m1")
+    first = zoo.start()
+    until(lambda: "m2" in zoo.built, first)
+    first.send_signal(how)
+    _, said = first.communicate()
+    if how is signal.SIGINT:
+        assert first.returncode == 130
+        assert said.splitlines()[-1].startswith("tapsect: interrupted")
+    zoo.open()
+    second = zoo.start()
+    out, said = second.communicate()
+    assert second.returncode == 0, said
+    assert "which did not end" in said
+    assert "4 agree, of 4 entries" in out
+    assert zoo.built == {"m0": 1, "m1": 1, "m2": 2, "m3": 1}
+    with open_history(str(zoo.path)) as history:
+        (run,) = history.runs()
+        assert run.finished
+        assert sorted(row.entry for row in history.observed()) == ["m0/e", "m1/e", "m2/e", "m3/e"]
+
+
+def test_a_finding_that_was_not_written_down_is_not_made_again(zoo: Zoo) -> None:
+    """The process may die after a diagnosis ended and before the history heard of it."""
+    zoo.gated("m0")
+    zoo.open()
+    zoo.night(1)
+    (zoo.folder / "history.sqlite").unlink()
+    assert states(zoo.night(2)) == {"m0/e": "agrees"}
+    assert zoo.built == {"m0": 1}
+
+
+def test_two_runs_at_once_share_history_and_work(zoo: Zoo) -> None:
+    zoo.gated("m0", "m1")
+    runs = [zoo.start(), zoo.start()]
+    for process in runs:
+        until(lambda: "m0" in zoo.built, process)
+    until(_both_begun(zoo), runs[0])
+    zoo.open()
+    for process in runs:
+        out, said = process.communicate()
+        assert process.returncode == 0, said
+        assert "2 agree, of 2 entries" in out
+    assert zoo.built == {"m0": 1, "m1": 1}
+    with open_history(str(zoo.path)) as history:
+        assert [bool(run.finished) for run in history.runs()] == [True, True]
+        assert len(history.observed()) == 4
+
+
+def _both_begun(zoo: Zoo) -> Callable[[], bool]:
+    def begun() -> bool:
+        with open_history(str(zoo.path)) as history:
+            return len(history.runs()) == 2
+
+    return begun
+
+
+def test_nothing_changed_costs_nothing_and_fresh_looks_again(zoo: Zoo) -> None:
+    zoo.gated("m0", "m1")
+    zoo.open()
+    zoo.night(1)
+    second = zoo.night(2)
+    assert [row.cached for row in second.rows] == [True, True]
+    assert zoo.built == {"m0": 1, "m1": 1}
+    assert [row.cached for row in zoo.night(3, fresh=True, only=["m0/*"]).rows] == [False]
+    assert zoo.built == {"m0": 2, "m1": 1}
+
+
+def test_since_leaves_out_what_is_as_it_was(zoo: Zoo) -> None:
+    zoo.gated("m0", "m1")
+    zoo.open()
+    first = zoo.night(1)
+    (zoo.folder / "m1/inputs.npz").write_bytes((zoo.folder / "m0/inputs.npz").read_bytes())
+    for since in ("2030-01-02", first.run.id):
+        assert [row.entry for row in zoo.night(2, since=since).rows] == ["m1/e"]
+
+
+@pytest.mark.parametrize(
+    ("engine", "limits", "signature", "message"),
+    [
+        ("Gated", {"time": 4.0}, "over its limit of time", "stopped after 4 s"),
+        ("Hungry", {"memory": "800MiB"}, "over its limit of memory", "its limit is 800 MiB"),
+        ("Killer", {}, "died: ", "ended by itself, with signal 9"),
+    ],
+)
+def test_a_model_that_misbehaves_costs_only_its_own_slot(
+    engine: str, limits: dict[str, Any], signature: str, message: str, zoo: Zoo
+) -> None:
+    zoo.models("m0", "m1")
+    options = {"folder": str(zoo.folder)} if engine == "Gated" else {}
+    zoo.engine(engine, ["m0", "m1"], options, limits=limits)
+    body = json.loads(zoo.path.read_text("utf-8"))
+    body["engines"].append({"name": "good", "spec": "ort"})
+    body["models"][0]["engines"] = ["good"]
+    zoo.path.write_text(json.dumps(body), encoding="utf-8")
+    summary = zoo.night(1)
+    assert states(summary) == {
+        "m0/good": "agrees", "m1/good": "agrees", "m1/e": "new",
+    }  # fmt: skip
+    row = next(r for r in summary.rows if r.entry == "m1/e")
+    assert message in row.message
+    (group,) = summary.groups
+    assert signature in group.words
+    assert summary.exit_code == 1
+
+
+def test_too_many_builds_end_an_entry(zoo: Zoo) -> None:
+    zoo.models("m0")
+    fault = {"kind": "fusion", "nodes": ["m0/MatMul", "m0/Add", "m0/Relu"]}
+    zoo.write({"e": [fault]}, ["m0"], limits={"builds": 3})
+    (row,) = zoo.night(1).rows
+    assert row.message == "stopped after 3 builds, as many as were allowed"
+
+
+def test_an_engine_that_does_not_load_is_said_of_its_entries_alone(zoo: Zoo) -> None:
+    zoo.models("m0")
+    (zoo.folder / "broken.py").write_text("raise RuntimeError('no licence')\n")
+    zoo.write({"e": []}, ["m0"])
+    body = json.loads(zoo.path.read_text("utf-8"))
+    body["engines"].append({"name": "broken", "spec": "broken.py:Engine"})
+    zoo.path.write_text(json.dumps(body), encoding="utf-8")
+    summary = zoo.night(1)
+    assert states(summary) == {"m0/e": "agrees", "m0/broken": "new"}
+    assert "no licence" in summary.rows[0].message
+
+
+def test_an_unreachable_history_is_said_before_any_work(zoo: Zoo) -> None:
+    zoo.gated("m0")
+    process = zoo.start("--history", "postgresql://u:secret@127.0.0.1:1/x")
+    _, said = process.communicate()
+    assert process.returncode == 4
+    assert "secret" not in said
+    assert said.count("\n") == 1
+    assert zoo.built == {}
+    assert not (zoo.folder / "out").exists()
