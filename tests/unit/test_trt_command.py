@@ -102,6 +102,10 @@ def test_sizes_are_read_as_people_write_them() -> None:
     ]  # fmt: skip
 
 
+def test_nodes_to_keep_in_fp32_may_be_a_list() -> None:
+    assert checked({"layer_precisions": ["a", "b"]}).layer_precisions == {"a": "fp32", "b": "fp32"}
+
+
 def test_what_is_no_option_is_a_setting_of_the_builder() -> None:
     assert checked({"max_num_tactics": 3, "tf32": False}).config == {"max_num_tactics": 3}
 

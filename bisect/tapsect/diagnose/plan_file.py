@@ -12,8 +12,8 @@ from debugtaps import Array, InputError
 from tapsect.diagnose.ends import EndJudge
 from tapsect.diagnose.subject import Subject
 from tapsect.diagnose.told import Told
+from tapsect.journal import Outcome
 from tapsect.localize.taps import Ends
-from tapsect.probe import Outcome
 
 __all__ = ["first_look", "only_in_plan", "rebuilt_alike"]
 

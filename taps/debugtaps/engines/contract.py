@@ -17,11 +17,15 @@ Optional members, asked with ``getattr``:
 engine ``describe()``     mapping with ``name``, ``versions``, ``device`` …
 engine ``knobs()``        settings that can be turned one by one
 engine ``unit_roundoff``  u of the arithmetic the engine says it computes in
-engine ``load(folder)``   a session from what ``save`` wrote
+engine ``load(folder)``   a session from what ``save`` wrote; of one file, from that file
+engine ``expect(ranges)`` hears before a build what its data need, by input: ``min``, ``opt`` and
+                          ``max`` of the shape, ``values`` of small integers
+engine ``builds_only``    its sessions never run: it only tells whether a model builds
 session ``save(folder)``  engine, plan, cache, tactics, log
 session ``fusions()``     sets of ONNX node names that run as one kernel
 session ``precisions()``  mapping of tensor or node name to a type name
 session ``tactics()``     mapping of a key (a layer, a node) to what the builder chose for it
+session ``notes()``       sentences that a reader of the report must know of this build
 ========================  =====================================================================
 
 ``knobs()`` maps options of the constructor to what they may be set to, the options that change
@@ -30,6 +34,9 @@ least first: ``{"threads": [1]}`` names other values, the most careful one first
 ``{"f32_nodes": {"any": "nodes"}}`` one that takes the nodes which shall stay in fp32.
 ``tapsect fix`` turns them: it constructs the engine anew, in the same process, with one option or
 several set so.
+
+Exceptions are observations, but for three: one named ``BadOption`` is the user's matter, a
+``TimeoutError`` a time-out, and after one with ``fatal = True`` the process is not used again.
 
 A deterministic engine answers equal feeds with equal bits.  One that does not is fine too: the
 diagnosis measures it and says ``flaky_build`` or ``flaky_run``.

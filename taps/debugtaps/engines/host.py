@@ -23,6 +23,7 @@ from debugtaps.engines.blame import died, load_died, load_refused, raised, timed
 from debugtaps.engines.builds import Build, Noise, Sweep, checked, ranges
 from debugtaps.engines.child import Child, ChildDied, ChildLate, Reply
 from debugtaps.engines.contract import Array, Feeds
+from debugtaps.engines.facts import Facts
 from debugtaps.engines.registry import EngineSpec
 from debugtaps.errors import Phase, WorkerError
 
@@ -31,7 +32,7 @@ __all__ = ["Build", "EngineSpec", "Host", "Noise", "Sweep"]
 NO_ARRAYS: Mapping[str, Feeds] = MappingProxyType({})
 
 
-class Host:
+class Host(Facts):
     """An engine in a child process.
 
     Args:
@@ -54,6 +55,7 @@ class Host:
         timeout: float = 600.0,
         cwd: Path | None = None,
     ) -> None:
+        super().__init__()
         self.spec = spec
         self.python = python
         self.timeout = timeout
@@ -64,7 +66,6 @@ class Host:
         self._cwd = cwd
         self._child: Child | None = None
         self._loaded: Mapping[str, Any] | None = None
-        self._facts: dict[str, Any] = {}
         self._resident: dict[str, dict[str, Array]] = {}
         self._sent: set[str] = set()
         self.lock = threading.RLock()
@@ -236,13 +237,12 @@ class Host:
             self.ask({"op": "put", "key": key}, {"feed": self._resident[key]})
             self._sent.add(key)
 
-    def _fact(self, member: str) -> Mapping[str, Any]:
-        if member not in self._facts:
-            reply = self.ask({"op": "ask", "session": None, "member": member})
-            value = reply.header["value"]
-            self._facts[member] = value if isinstance(value, dict) else {}
-        facts: Mapping[str, Any] = self._facts[member]
-        return facts
+    def told(self) -> Mapping[str, Any]:
+        """Returns what the worker told when it had loaded the engine; waits for that."""
+        with self.lock:
+            self._ready()
+            assert self._loaded is not None
+            return self._loaded
 
     def ready(self) -> None:
         """Waits until the engine is loaded.
@@ -252,48 +252,6 @@ class Host:
         """
         with self.lock:
             self._ready()
-
-    def describe(self, samples: Sequence[Feeds] = ()) -> Mapping[str, Any]:
-        """Returns what the engine says of itself, at least the version of its Python.
-
-        Args:
-            samples: Data that what it says is about, for an engine that builds for its data.
-        """
-        with self.lock:
-            self._ready()
-            assert self._loaded is not None
-            if samples and self._loaded["expects"]:
-                self._facts.pop("describe", None)
-                self.ask({"op": "expect", "ranges": ranges(samples)})
-            return {"python": self._loaded["python"], **self._fact("describe")}
-
-    def knobs(self) -> Mapping[str, Any]:
-        """Returns the settings that can be turned one by one; empty when it names none."""
-        return self._fact("knobs")
-
-    def unit_roundoff(self) -> float | None:
-        """Returns u of the arithmetic the engine says it computes in, None when it is silent."""
-        with self.lock:
-            self._ready()
-            assert self._loaded is not None
-            u: float | None = self._loaded["unit_roundoff"]
-            return u
-
-    @property
-    def promotes_taps(self) -> bool:
-        """Whether the engine exposes taps itself and wants the model without them."""
-        with self.lock:
-            self._ready()
-            assert self._loaded is not None
-            return bool(self._loaded["promotes_taps"])
-
-    @property
-    def builds_only(self) -> bool:
-        """Whether sessions of this engine do not run: it only tells whether models build."""
-        with self.lock:
-            self._ready()
-            assert self._loaded is not None
-            return bool(self._loaded["builds_only"])
 
     @property
     def pid(self) -> int:

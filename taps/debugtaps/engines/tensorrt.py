@@ -58,7 +58,7 @@ class TensorRtEngine:
         tf32: Whether float32 contractions may compute in TF32, as is TensorRT's own default.
         flags: Builder flags by their names: ``FP16``, ``STRICT_NANS`` …
         profiles: Optimisation profiles, ``[{x: [min, opt, max]}]``; from the data when absent.
-        layer_precisions: With weak types, ``{node: fp32}``.
+        layer_precisions: With weak types, ``{node: fp32}``; a list names nodes to keep in fp32.
         memory_pool_limits: ``{WORKSPACE: 4G}``.
         compute_capabilities: Targets of TensorRT-RTX: ``SM89`` …
         plugins: Plugin libraries to load before parsing.
@@ -162,6 +162,8 @@ class TensorRtEngine:
         mine = self.settings.flags
         found["flags"] = [[*mine, n] for n in known if n not in mine] if mine else {"any": known}
         found["builder_optimization_level"] = [0, 1, 5]
+        if not self.settings.strongly_typed:
+            found["layer_precisions"] = {"any": "nodes"}
         if hasattr(self.trt.IBuilderConfig, "tiling_optimization_level"):
             found["tiling_optimization_level"] = ["none", "full"]
         return found

@@ -187,8 +187,11 @@ def checked(given: Mapping[str, Any]) -> Settings:
             name.upper(): parse_bytes(size, "memory_pool_limits") for name, size in pools.items()
         },
     }
-    for name in ("layer_precisions", "tactics"):
-        known[name] = mapping_in(options.pop(name, None), name)
+    held = options.pop("layer_precisions", None)
+    if isinstance(held, (list, tuple)):  # the nodes that stay in float32
+        held = dict.fromkeys(held, "fp32")
+    known["layer_precisions"] = mapping_in(held, "layer_precisions")
+    known["tactics"] = mapping_in(options.pop("tactics", None), "tactics")
     for name in ("compute_capabilities", "plugins"):
         known[name] = names_in(options.pop(name, ()), name)
     for each in fields(Settings):
