@@ -207,6 +207,19 @@ class TestOptions:
     ) -> None:
         assert engine(**options).unit_roundoff() == u
 
+    def test_a_setting_of_the_process_does_not_outlive_its_engine(self) -> None:
+        code = (
+            "import torch; from debugtaps.engines.torch_engine import TorchEngine as Engine\n"
+            "flags = lambda: (torch.backends.cuda.matmul.allow_tf32, "
+            "torch.backends.cudnn.allow_tf32)\n"
+            "usual = flags(); Engine(allow_tf32=True); on = flags()\n"
+            "Engine(allow_tf32=False); off = flags(); Engine(); print(on, off, usual == flags())"
+        )
+        shown = subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=120
+        )
+        assert shown.stdout.strip() == "(True, True) (False, False) True", shown.stderr
+
     def test_every_knob_is_an_option(self, engine: Maker) -> None:
         knobs = engine("inductor").knobs()
         assert knobs

@@ -25,6 +25,7 @@ from onnx2fx.graph_builder import GraphBuilder
 
 ROUNDOFF = {torch.float64: 2.0**-53, torch.float16: 2.0**-11, torch.bfloat16: 2.0**-8}
 NAMES = {"DOUBLE": "float64", "FLOAT": "float32", "FLOAT16": "float16", "BFLOAT16": "bfloat16"}
+TF32 = (torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32)
 KINDS = {onnx_name: getattr(torch, name) for onnx_name, name in NAMES.items()}
 # What onnx2fx 0.0.1 takes and answers wrongly, by the node tests that come with onnx.
 UNFAITHFUL = (
@@ -106,9 +107,8 @@ def _refuse(graph: Any) -> None:
 
 def _as_torch_resizes(told: Mapping[str, Any]) -> bool:
     how = told.get("coordinate_transformation_mode", b"half_pixel")
-    if told.get("mode", b"nearest") == b"nearest":
-        return how == b"asymmetric" and told.get("nearest_mode") == b"floor"
-    return how in RESIZES
+    nearest = how == b"asymmetric" and told.get("nearest_mode") == b"floor"
+    return nearest if told.get("mode", b"nearest") == b"nearest" else how in RESIZES
 
 
 class FxModel:
@@ -235,9 +235,9 @@ class TorchEngine:
         if self.dtype is not None and self.autocast is not None:
             raise ValueError("dtype and autocast are given; a model takes one of them")
         self.coarse = self.dtype or self.autocast
-        if allow_tf32 is not None:
-            torch.backends.cuda.matmul.allow_tf32 = bool(allow_tf32)
-            torch.backends.cudnn.allow_tf32 = bool(allow_tf32)
+        products, convolutions = TF32 if allow_tf32 is None else (allow_tf32, allow_tf32)
+        torch.backends.cuda.matmul.allow_tf32 = bool(products)
+        torch.backends.cudnn.allow_tf32 = bool(convolutions)
 
     @property
     def tf32(self) -> dict[str, bool]:
