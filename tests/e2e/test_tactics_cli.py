@@ -92,7 +92,8 @@ def test_an_engine_that_cannot_be_told_is_refused(
     Path("free.py").write_text(
         "from debugtaps.engines.planted import Planted\n"
         "class Free(Planted):\n"
-        f"    def __init__(self, tactics=None): super().__init__(variants={{{GUILTY!r}: ['direct']}})\n",
+        "    def __init__(self, tactics=None):\n"
+        f"        super().__init__(variants={{{GUILTY!r}: ['direct']}})\n",
         encoding="utf-8",
     )
     assert main(["tactics", "prove", *given(tmp_path), *replays([GOOD], [STRUCK]), *engine]) == 2

@@ -54,6 +54,14 @@ def test_failing_samples_are_listed_with_what_separates_them(tmp_path: Path) -> 
     assert Finding.from_json(body).samples == seen
 
 
+def test_a_crash_of_some_samples_is_located_with_one_of_them(tmp_path: Path) -> None:
+    finding = bisected(tmp_path, [1, 2, 40, 3, 50], kind="crash", phase="run")
+    assert (finding.failure, finding.culprit_nodes) == ("crash", (NODE,))
+    assert finding.samples is not None
+    assert finding.samples.failing == (2, 4)
+    assert finding.samples.separated_by
+
+
 def test_when_all_samples_fail_at_an_operator_nothing_is_said(tmp_path: Path) -> None:
     assert bisected(tmp_path, [40, 50]).samples is None
 

@@ -26,30 +26,35 @@ _UNSUPPORTED = re.compile(
 
 
 def blame_error(
-    subject: Subject, failure: EngineFailure, tell: Tell, *, flaky: str | None
+    subject: Subject, failure: EngineFailure, tell: Tell, *, flaky: str | None, sample: int = 0
 ) -> Blame:
     """Locates, confirms and reduces a crash, a hang, or a build or run that fails."""
     if failure.kind == "out_of_memory":
         tell("locate", "resource limit", "memory ran out; no operator is to blame")
-        return Blame("resource_limit", "predicate", how=_peak(subject))
-    recorded = Recorded(subject.reference, subject.samples[0], {})
+        return Blame("resource_limit", "predicate", how=_peak(subject, sample))
+    recorded = Recorded(subject.reference, subject.samples[sample], {})
     examiner = Examiner(
         subject.reference, subject.prober, recorded, subject.work, kind=failure.kind
     )
     examiner.expect(flaky, looks_for(subject.unsteady))
     if subject.unsteady is not None and flaky and not named_nodes(subject.graph, failure):
-        return blame_noisily(subject, examiner, subject.unsteady, tell, flaky=flaky)
+        return blame_noisily(subject, examiner, subject.unsteady, tell, flaky=flaky, sample=sample)
     found = locate_failure(examiner, subject.reference.topology, failure, subject.progress)
     if found.confirmed is None:
         tell("locate", "does not fail alone", found.how)
         nodes: tuple[int, ...] = () if found.node is None else (found.node,)
         cause = "engine_defect" if nodes else None
-        return Blame(cause, "predicate", nodes=nodes, how=found.how, flaky=flaky)
+        return Blame(cause, "predicate", nodes=nodes, how=found.how, flaky=flaky, sample=sample)
     tell(
         "locate", "fails alone", f"{len(found.confirmed.candidate.nodes)} operator(s): {found.how}"
     )
     blame = Blame(
-        "engine_defect", "predicate", confirmed=found.confirmed, how=found.how, flaky=flaky
+        "engine_defect",
+        "predicate",
+        confirmed=found.confirmed,
+        how=found.how,
+        flaky=flaky,
+        sample=sample,
     )
     if found.node is not None:
         blame = replace(blame, nodes=(found.node,))
@@ -66,10 +71,10 @@ def blame_error(
     return blame
 
 
-def _peak(subject: Subject) -> str:
+def _peak(subject: Subject, sample: int) -> str:
     """Returns the largest tensors, for who must save memory."""
     try:
-        shapes = subject.reference.shapes(subject.samples[0])
+        shapes = subject.reference.shapes(subject.samples[sample])
     except EngineFailure:
         return "memory ran out"
     largest = sorted(shapes.items(), key=lambda item: -int(np.prod(item[1], dtype=np.int64)))[:3]

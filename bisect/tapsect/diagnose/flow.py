@@ -30,7 +30,7 @@ from tapsect.diagnose.fixes import check_knobs, fix
 from tapsect.diagnose.given import Fixing
 from tapsect.diagnose.place import Place
 from tapsect.diagnose.plan_file import first_look, only_in_plan, rebuilt_alike
-from tapsect.diagnose.sensitive import look_at_inputs
+from tapsect.diagnose.sensitive import look_at_inputs, samples_that_fail
 from tapsect.diagnose.subject import Options, Source, Subject, TapMode, open_subject
 from tapsect.diagnose.summary import Told, compose
 from tapsect.diagnose.unsteady import measure, said
@@ -206,7 +206,13 @@ class _Diagnosis:
             self._step("repeat", "rate", said(subject.unsteady))
         else:
             self._step("repeat", "fails again", f"{again.failure.kind}: {_line(again.failure)}")
-        told.take(blame_error(self.subject, failure, self._step, flaky=told.flaky))
+            told.failing_samples = samples_that_fail(self.subject, failure, self._step)
+            told.sample = told.failing_samples[0]
+        told.take(
+            blame_error(self.subject, failure, self._step, flaky=told.flaky, sample=told.sample)
+        )
+        if told.failing_samples:
+            look_at_inputs(self.subject, told, None, self._step)
 
     # -- values --------------------------------------------------------------------------------
 

@@ -12,14 +12,29 @@ from tapsect.diagnose.told import Told
 from tapsect.observed import InputsSeen, Separated
 from tapsect.replay.reference import numpy_dtype
 
-__all__ = ["look_at_inputs"]
+__all__ = ["look_at_inputs", "samples_that_fail"]
 
 Tell = Callable[[str, str, str], None]
 
 LIKELY_CHANCE = 0.05
 
 
-def look_at_inputs(subject: Subject, told: Told, judge: EndJudge, tell: Tell) -> None:
+def samples_that_fail(subject: Subject, failure: EngineFailure, tell: Tell) -> tuple[int, ...]:
+    """Returns which samples make a run fail: all where the build does, or there is but one."""
+    everything = range(len(subject.samples))
+    if failure.phase == "build" or len(everything) == 1:
+        return tuple(everything)
+    found = []
+    for number in everything:
+        subject.progress.step("sample", f"{number + 1} of {len(everything)}")
+        outcome = subject.prober.look(subject.model, [subject.samples[number]], purpose="sample")
+        if outcome.failure is not None:
+            found.append(number)
+    tell("samples", f"{len(found)} of {len(everything)} fail", "each was run by itself")
+    return tuple(found) or tuple(everything)
+
+
+def look_at_inputs(subject: Subject, told: Told, judge: EndJudge | None, tell: Tell) -> None:
     """Says what separates failing samples from the others.
 
     Where no operator explains the failure, random data of the same sizes is run as a control: if
@@ -27,7 +42,7 @@ def look_at_inputs(subject: Subject, told: Told, judge: EndJudge, tell: Tell) ->
     """
     failing, count = told.failing_samples, len(subject.samples)
     unexplained = told.status == "inconclusive" or told.cause == "input_sensitive"
-    control = _control(subject, judge, tell) if unexplained else None
+    control = _control(subject, judge, tell) if unexplained and judge is not None else None
     if control == "agrees" and told.status == "inconclusive":
         told.status, told.cause = "diverges", "input_sensitive"
     if len(failing) == count and control is None:

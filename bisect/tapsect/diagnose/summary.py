@@ -16,7 +16,7 @@ from tapsect.diagnose.signature import signature_of
 from tapsect.diagnose.subject import Subject
 from tapsect.diagnose.told import Told
 from tapsect.diagnose.tracing import Tracing
-from tapsect.diagnose.unsteady import said
+from tapsect.diagnose.unsteady import looks_for, said
 from tapsect.environment import environment
 from tapsect.finding import Cost, Coverage, Divergence, Finding, Minimal, OutputReport
 from tapsect.folder import CASE, RESULT
@@ -268,7 +268,7 @@ class _Composer:
             error=_stable_text(final.failure),
             message=message, facts={"values": f"as the {source} has them"},
             environment=machine, timeout=max(60.0, 2 * self.subject.prober.timeout),
-            tries=6 if self.told.flaky else 1,
+            tries=looks_for(self.subject.unsteady) if self.told.flaky else 1,
         )  # fmt: skip
         write_case(self.subject.folder / CASE, case)
         reduced = blame.reduced

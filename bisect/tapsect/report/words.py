@@ -58,7 +58,8 @@ CAUSES: Mapping[str, Words] = MappingProxyType(
         "flaky_build": Words(
             "builds that disagree",
             "Two builds of the same model by the same engine give different answers.",
-            "Fix what the builder may choose (tactics, timing cache, threads) and compare again.",
+            "tapsect repeat --save-tactics says what bad builds chose, tapsect tactics prove which"
+            " choice is bad; or fix what the builder may choose (timing cache, threads).",
         ),
         "flaky_run": Words(
             "runs that disagree",

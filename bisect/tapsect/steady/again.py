@@ -62,9 +62,10 @@ def repeat_builds(plan: Plan, *, progress: Progress | None = None) -> Repeated:
         try:
             with open_bench(plan.options, plan.check, folder, listener) as bench:
                 tally = _tally(plan, bench, listener)
-        except UsageError:  # what cannot be judged leaves nothing to be continued
-            (folder / JOURNAL).unlink(missing_ok=True)
-            shutil.rmtree(folder / PROBES, ignore_errors=True)
+        except UsageError:
+            if plan.check.ask is None:  # what cannot be judged leaves nothing to be continued
+                (folder / JOURNAL).unlink(missing_ok=True)
+                shutil.rmtree(folder / PROBES, ignore_errors=True)
             raise
         differing = tuple(difference(_replays(tally)))
         finding = _finding(plan, bench, tally, differing, time.monotonic() - started)

@@ -223,7 +223,8 @@ def _finding(subject: Subject, answers: tuple[Answer, ...], seconds: float) -> F
         named = ", ".join(a.question for a in broken)
         message = f"{options.engine} does not agree with itself ({named}): {broken[0].why}."
     else:
-        message = f"{options.engine} agrees with itself in all {asked} questions."
+        plural = "s" if asked != 1 else ""
+        message = f"{options.engine} agrees with itself; {asked} question{plural} asked."
     return Finding(
         message=message, status="diverges" if broken else "agrees", failure=None, cause=cause,
         tool_version=tapsect.__version__, command=tuple(options.command),

@@ -137,14 +137,14 @@ def _shaped(
     inputs: Mapping[str, TensorType], usual: Mapping[str, Sequence[int]], sizes: Sizes
 ) -> dict[str, Sequence[int]]:
     """Returns the shape of each input; a dimension that is set in one place is set by name."""
-    named: dict[int | str | None, int] = {name: size for name, size in sizes.items()}
+    named = dict(sizes)
     for name, kind in inputs.items():
         for axis, dim in enumerate(kind.shape or ()):
             if isinstance(dim, str) and f"{name}.{axis}" in sizes:
                 named[dim] = sizes[f"{name}.{axis}"]
     return {
         name: [
-            sizes.get(f"{name}.{axis}", named.get(dim, usual[name][axis]))
+            sizes.get(f"{name}.{axis}", named.get(str(dim), usual[name][axis]))
             for axis, dim in enumerate(kind.shape or ())
         ]
         for name, kind in inputs.items()
