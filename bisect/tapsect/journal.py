@@ -31,6 +31,7 @@ class Outcome:
         seconds: How long it took.
         latency: Seconds of one run inside the worker, the median of several, where asked for.
         said: What the engine tells of its build.
+        tactics: What its builder chose, by layer or by the nodes of a kernel, where it says.
     """
 
     values: tuple[Mapping[str, Array], ...] = ()
@@ -40,6 +41,7 @@ class Outcome:
     seconds: float = 0.0
     latency: float | None = None
     said: tuple[str, ...] = ()
+    tactics: Mapping[str, str] = field(default_factory=dict)
 
 
 class Journal:
@@ -111,7 +113,7 @@ class Journal:
             },
             "fusions": [sorted(f) for f in outcome.fusions],
             "precisions": dict(outcome.precisions), "latency": outcome.latency,
-            "said": list(outcome.said),
+            "said": list(outcome.said), "tactics": dict(outcome.tactics),
         }  # fmt: skip
         self.append(entry)
         self.known[key] = entry
@@ -131,8 +133,9 @@ class Journal:
             return None
         fusions = tuple(frozenset(f) for f in entry["fusions"])
         seconds, latency = entry["seconds"], entry.get("latency")
-        said = tuple(entry.get("said", ()))
-        return Outcome(values, failure, fusions, entry["precisions"], seconds, latency, said)
+        said, tactics = tuple(entry.get("said", ())), entry.get("tactics", {})
+        precisions = entry["precisions"]
+        return Outcome(values, failure, fusions, precisions, seconds, latency, said, tactics)
 
     def close(self, *, finished: bool) -> None:
         """Ends the journal of a finished diagnosis; the values go, the record stays.

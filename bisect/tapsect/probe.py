@@ -12,6 +12,7 @@ import statistics
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -171,12 +172,13 @@ class Prober:
             for sample in () if self.host.builds_only else samples:
                 self.runs += 1
                 values.append(build.run(sample, timeout=self.timeout))
-            fusions, precisions = self._details(build) if details else ((), {})
+            told = self._details(build) if details else Outcome()
             seconds = time.monotonic() - start
             self.longest = max(self.longest, seconds)
             latency = statistics.median(build.time(samples[0])) if timed else None
-            said = build.said
-            return Outcome(tuple(values), None, fusions, precisions, seconds, latency, said)
+            return replace(
+                told, values=tuple(values), seconds=seconds, latency=latency, said=build.said
+            )
         except EngineFailure as failure:
             return Outcome((), failure, seconds=time.monotonic() - start)
         finally:
@@ -184,7 +186,9 @@ class Prober:
                 with suppress(EngineFailure, WorkerError):
                     build.close()
 
-    def _details(self, build: Build) -> tuple[tuple[frozenset[str], ...], Mapping[str, str]]:
+    def _details(self, build: Build) -> Outcome:
         with suppress(EngineFailure):
-            return build.fusions(), build.precisions()
-        return (), {}
+            return Outcome(
+                fusions=build.fusions(), precisions=build.precisions(), tactics=build.tactics()
+            )
+        return Outcome()

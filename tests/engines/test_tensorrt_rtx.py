@@ -29,7 +29,17 @@ from debugtaps import (
 from debugtaps.engines import trt_plan
 from debugtaps.testing import CHECKS, check
 from support.build import Built
-from support.zoo import attention, branching, chain_cnn, residual, to_narrow, transformer
+from support.zoo import (
+    attention,
+    branching,
+    chain_cnn,
+    local_function,
+    missing_names,
+    recurrent,
+    residual,
+    to_narrow,
+    transformer,
+)
 from tapsect import bisect
 from tapsect.finding import Finding
 from tapsect.localize.kernels import Kernels
@@ -260,6 +270,57 @@ def test_odd_node_names_come_back_from_the_plan(host: Host, tmp_path: Path) -> N
     told = frozenset(itertools.chain(*host.build(path).fusions()))
     assert told == {"we]ird | n (X)", "b", "\u00fcber:den/wolken.1"}
     assert told == {node.name for node in load_graph(path, tmp_path).nodes}
+
+
+def branches() -> Built:
+    model = parser.parse_model(
+        """
+        <ir_version: 8, opset_import: ["" : 17]>
+        either (float[2, 8] x, bool c) => (float[2, 8] y)
+        {
+            [before] a = Softmax (x)
+            [choice] b = If (c) <
+                then_branch = t () => (float[2, 8] p) { [inner] p = Exp (a) },
+                else_branch = e () => (float[2, 8] q) { [other] q = Neg (a) }>
+            [after] y = Softmax (b)
+        }
+        """
+    )
+    return Built(model, {"x": np.ones((2, 8), np.float32), "c": np.array(True)})
+
+
+def test_an_error_inside_a_body_names_the_node_that_holds_it(host: Host, tmp_path: Path) -> None:
+    built = branches()
+    then = built.model.graph.node[1].attribute[0].g
+    then.node[0].op_type = "Det"
+    model, _ = built.save(tmp_path)
+    with pytest.raises(EngineFailure, match="node 'choice'"):
+        host.build(model)
+
+
+@pytest.mark.parametrize("network", [branches, local_function, recurrent, missing_names])
+def test_kernels_name_nodes_of_the_model_whatever_bodies_they_come_from(
+    host: Host, tmp_path: Path, network: Callable[[], Built]
+) -> None:
+    built = network()
+    model, _ = built.save(tmp_path)
+    build = host.build(model, samples=[built.feeds])
+    known = {node.name for node in load_graph(model, tmp_path).nodes}
+    told = frozenset(itertools.chain(*build.fusions()))
+    assert told
+    assert told <= known | {tensor.name for tensor in built.model.graph.initializer}
+
+
+def test_what_only_the_process_prints_is_in_the_tail(host: Host, tmp_path: Path) -> None:
+    model = parser.parse_model(
+        """
+        <ir_version: 8, opset_import: ["" : 17]>
+        text (string[2] x) => (string[2] y) { [same] y = Identity (x) }
+        """
+    )
+    with pytest.raises(EngineFailure) as seen:
+        host.build(save(model, tmp_path / "text.onnx"))
+    assert "STRING" in seen.value.tail
 
 
 def dynamic(folder: Path) -> Path:

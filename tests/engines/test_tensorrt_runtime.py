@@ -98,6 +98,8 @@ def test_a_wrong_kernel_is_found_with_its_fusion_and_a_reproduce_line(
     found = look(model, tmp_path, tf32=False)
     assert (found.status, found.cause) == ("diverges", "engine_defect")
     assert found.culprit_nodes == ("second",)
+    assert found.first_divergence is not None
+    assert found.first_divergence.kernel == "second (t1)"
     assert "--noTF32" in found.engine["describe"]["reproduce"]
     assert "--optShapes=b:1x1" in found.engine["describe"]["reproduce"]
 

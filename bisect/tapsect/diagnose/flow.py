@@ -151,6 +151,7 @@ class _Diagnosis:
                 raise
         given = "untapped" if subject.options.engine_file is None else "the given file"
         self._step("build", given, _outcome_text(outcome))
+        self.told.tactics = outcome.tactics
         subject.notes += [each for each in outcome.said if each not in subject.notes]
         if outcome.failure is not None:
             self._without_values(outcome.failure)

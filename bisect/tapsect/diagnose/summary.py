@@ -185,8 +185,13 @@ class _Composer:
         ))  # fmt: skip
 
     def _kernel(self, suspect: Suspect) -> str | None:
+        """Returns the kernel of a place, with the tactic that the engine tells of it."""
         kernels = self.told.located.kernels if self.told.located else None
-        return kernels.name(suspect.nodes) if kernels else None
+        name = kernels.name(suspect.nodes) if kernels else None
+        nodes = name.split("+") if name else [self.graph.nodes[i].name for i in suspect.nodes]
+        chosen = {frozenset(key.split("+")): tactic for key, tactic in self.told.tactics.items()}
+        tactic = chosen.get(frozenset(nodes))
+        return f"{'+'.join(nodes)} ({tactic})" if tactic else name
 
     def _culprits(self, first: Divergence | None) -> tuple[str, ...]:
         told = self.told

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from debugtaps import EngineFailure
@@ -42,6 +43,7 @@ class Told:
     trail: tuple[Step, ...] = ()
     seconds: float = 0.0
     first: str = ""
+    tactics: Mapping[str, str] = field(default_factory=dict)
 
     def take(self, blame: Blame) -> None:
         """Takes in what was proved; a fault that strikes at times has that as its cause."""

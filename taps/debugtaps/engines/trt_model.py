@@ -12,7 +12,7 @@ Python 3.8, the standard library only: the worker loads this under any interpret
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Any, Dict, FrozenSet, List, NamedTuple, Tuple, Union
 
 __all__ = ["Operator", "Operators", "names_of_layers", "read_operators", "tag_layers"]
@@ -41,6 +41,12 @@ class Operator(NamedTuple):
         """Returns its name, or that of its first output when it has none."""
         return self.name or self.first
 
+    def everything(self) -> Iterator[Any]:
+        """Yields it and the nodes of its bodies."""
+        yield self
+        for node in self.inner:
+            yield from node.everything()
+
 
 class Operators(NamedTuple):
     """The main graph of a model and the names of its local functions."""
@@ -52,15 +58,10 @@ class Operators(NamedTuple):
         """Returns the operators outside the standard domains that no local function defines."""
         return [
             node
-            for node in _deep(self.nodes)
+            for outer in self.nodes
+            for node in outer.everything()
             if node.domain not in STANDARD_DOMAINS and (node.domain, node.op) not in self.functions
         ]
-
-
-def _deep(nodes: Iterable[Operator]) -> Iterator[Operator]:
-    for node in nodes:
-        yield node
-        yield from _deep(node.inner)
 
 
 def _varint(data: memoryview, at: int) -> Tuple[int, int]:

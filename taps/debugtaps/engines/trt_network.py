@@ -96,7 +96,13 @@ def _last(lines: Sequence[Line]) -> str:
 
 
 def _parser_names(operators: Operators) -> Dict[str, str]:
-    return {"node_of_" + node.first: node.first for node in operators.nodes if not node.name}
+    """Returns the nodes of the main graph by what the parser calls them, or what they hold."""
+    found = {}
+    for node in operators.nodes:
+        for each in node.everything():
+            found[each.name or "node_of_" + each.first] = node.known_as
+    found.update({node.name: node.name for node in operators.nodes if node.name})
+    return found
 
 
 def _parser_errors(parser: Any) -> List[Dict[str, Any]]:
