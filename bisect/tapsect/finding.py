@@ -10,7 +10,7 @@ import dataclasses
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, Self, get_type_hints
+from typing import Any, Literal, Self, get_args, get_origin, get_type_hints
 
 from debugtaps import InputError
 from tapsect.observed import InputsSeen, Repeats, Separated
@@ -255,16 +255,35 @@ def _read(kind: Any, body: Any, where: str) -> Any:
 def _field(name: str, hint: Any, value: Any, where: str) -> Any:
     part = _PARTS.get(name)
     if isinstance(value, list) and str(hint).startswith("tuple["):
-        if part is None:
-            return tuple(value)
-        return tuple(_read(part, item, f"{where}[{i}]") for i, item in enumerate(value))
-    if part is not None:
-        return None if value is None else _read(part, value, where)
-    if isinstance(value, str) and "float" in str(hint):
-        if value not in _NONFINITE:
-            raise InputError(f"{where} is {value!r} in this result.json, expected a number.")
-        return _NONFINITE[value]
+        if part is not None:
+            return tuple(_read(part, item, f"{where}[{i}]") for i, item in enumerate(value))
+        value = tuple(value)
+    elif part is not None and value is not None:
+        return _read(part, value, where)
+    elif isinstance(value, str) and "float" in str(hint):
+        value = _NONFINITE.get(value, value)
+    if not _fits(hint, value):
+        raise InputError(
+            f"{where} is {repr(value)[:60]} in this result.json, which is no value for it; write"
+            " the result again."
+        )
     return value
+
+
+def _fits(hint: Any, value: Any) -> bool:
+    """Returns whether a value is of the type that a field declares."""
+    kind, parts = get_origin(hint), get_args(hint)
+    if kind is Literal:
+        return value in parts
+    if kind is tuple:
+        return isinstance(value, tuple) and all(_fits(parts[0], item) for item in value)
+    if kind is Mapping:
+        return isinstance(value, Mapping)
+    if parts:  # a union
+        return any(_fits(part, value) for part in parts)
+    if hint is float:
+        return isinstance(value, int | float) and not isinstance(value, bool)
+    return isinstance(value, hint) and (hint is bool or not isinstance(value, bool))
 
 
 def _plain(value: Any) -> Any:

@@ -7,6 +7,7 @@ import json
 import math
 import re
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree
 
 import numpy as np
@@ -303,3 +304,39 @@ def test_the_page_without_its_packages_is_an_install_line(
     monkeypatch.chdir(tmp_path)
     assert main(["bisect", "nowhere.onnx", "--html", "--out", "new"]) == 4  # before any work
     assert not (tmp_path / "new").exists()
+
+
+JUNK: tuple[Any, ...] = (None, 5, -1.5, True, "junk", [], ["junk"], {}, {"junk": [1]}, [{"junk": 1}])
+
+
+@pytest.mark.parametrize("junk", JUNK, ids=repr)
+def test_whatever_stands_in_a_field_it_is_read_or_refused(junk: object) -> None:
+    body = DEFECT.to_json()
+    for field in body:
+        try:
+            read = Finding.from_json({**body, field: junk})
+        except InputError:
+            continue
+        render_markdown(read, case=CASE)
+        render_junit([read])
+        render_jsonl([read])
+        names(read).finding(read)
+
+
+@pytest.mark.parametrize("group", ["model", "engine", "reference", "environment", "signature"])
+def test_free_facts_of_any_shape_are_shown(group: str) -> None:
+    for key in ("spec", "options", "describe", "ops", "path", "sha256", "nodes", "gpus"):
+        for junk in JUNK:
+            changed: dict[str, Any] = {group: {key: junk}}
+            odd = dataclasses.replace(DEFECT, **changed)
+            assert render_markdown(odd, case=CASE)
+            render_junit([odd])
+            names(odd).finding(odd)
+
+
+def test_the_file_itself_may_be_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_reports(tmp_path, DEFECT)
+    main(["report", str(tmp_path), "--format", "markdown"])
+    first = capsys.readouterr().out
+    assert main(["report", str(tmp_path / "result.json"), "--format", "markdown"]) == 0
+    assert capsys.readouterr().out == first

@@ -73,6 +73,7 @@ def report(
     from tapsect.report import read_result
 
     finding = read_result(folder)
+    folder = folder if folder.is_dir() else folder.parent  # its result.json was named
     if form == "terminal" and output is None and not redact:
         print_finding(finding, folder, verbose=verbose)
         return 0
@@ -85,12 +86,12 @@ def _write(
 ) -> None:
     """Makes one form, and puts it where it belongs."""
     from tapsect.escape import clean
+    from tapsect.folder import PAGE
     from tapsect.report import make
 
     made = make(finding, folder, form, redact=redact)
     if output is None and form in ("html", "zip"):
-        home = folder if folder.is_dir() else folder.parent
-        output = home / "report.html" if form == "html" else Path(f"{home.resolve().name}.zip")
+        output = folder / PAGE if form == "html" else Path(f"{folder.resolve().name}.zip")
     if output is None:
         say(made.data.decode("utf-8").rstrip("\n"))
         return

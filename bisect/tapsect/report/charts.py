@@ -44,11 +44,12 @@ def along(profile: Profile, shown: Sequence[int], culprits: Collection[int]) -> 
         ("inherited", "dashed", "inherited (propagated)"),
     ):
         drawn = [(p.node, v) for p in points if _positive(v := getattr(p, key))]
-        xs, ys = [x for x, _ in drawn], [y for _, y in drawn]
-        plot.line(xs, ys, color=COLOURS[key], line_dash=dash, line_width=2, legend_label=legend)
+        if drawn:
+            xs, ys = zip(*drawn, strict=True)
+            plot.line(xs, ys, color=COLOURS[key], line_dash=dash, line_width=2, legend_label=legend)
     marks = plot.scatter(
         "x", "y", source=source, marker="marker", size="size", fill_color=COLOURS["introduced"],
-        line_color=COLOURS["introduced"], fill_alpha="alpha", legend_label="introduced",
+        line_color=COLOURS["introduced"], alpha="alpha", legend_label="introduced",
         nonselection_alpha=0.5, selection_line_width=3,
     )  # fmt: skip
     tips = [("tensor", "@tensor"), ("node", "@node"), ("", "@text")]

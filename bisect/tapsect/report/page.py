@@ -135,7 +135,7 @@ def _subtitle(finding: Finding) -> str:
     parts = [
         clean(str(finding.engine.get("spec", "")), limit=80),
         clean(Path(str(finding.model.get("path", ""))).name, limit=80),
-        f"{finding.model['nodes']} nodes" if "nodes" in finding.model else "",
+        clean(f"{finding.model['nodes']} nodes", limit=40) if "nodes" in finding.model else "",
     ]
     return " · ".join(part for part in parts if part)
 

@@ -67,7 +67,8 @@ class Names:
         paths = set(_paths(finding))
         parts = {p for path in paths for p in re.split(r"[\\/=,:]", path) if len(p) >= 3}
         found = {*_told(finding), *paths, *_persons()}
-        ops = {str(op) for op in finding.signature.get("ops") or ()}
+        told = finding.signature.get("ops")
+        ops = {str(op) for op in told} if isinstance(told, list | tuple) else set()
         if finding.first_divergence is not None:
             ops.add(finding.first_divergence.op_type)
         if profile is not None:
@@ -106,9 +107,15 @@ class Names:
             text = re.sub("|".join(patterns), lambda m: self.name(m.group()), text)
         text = _PATH.sub(lambda m: self.path(m.group()), text)
         end = _END.search(text)
-        if end and any(name.startswith(end.group()) for name in self.known - self.ops):
+        if end and self._cut_off(end.group()):
             text = text[: end.start()] + self.name(end.group())
         return text
+
+    def _cut_off(self, word: str) -> bool:
+        """Returns whether the last word of a text is the beginning of a name."""
+        if word in self.ops or word in _SPOKEN:
+            return False
+        return any(name.startswith(word) for name in self.known)
 
     def source(self, text: str) -> str:
         """Returns a program without private names; what is a word of any path stays."""

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from google.protobuf.message import EncodeError
 from onnx import ModelProto
 
 from debugtaps import (
@@ -86,8 +87,15 @@ def _fails(case: Path) -> bool:
 
 
 def _save(model: ModelProto, path: Path) -> None:
+    try:
+        data = model.SerializeToString(deterministic=True)
+    except (ValueError, EncodeError):  # protobuf's limit for one message
+        raise InputError(
+            "The case's model is larger than 2 GB and cannot be given other names; hand it over"
+            " without --redact."
+        ) from None
     path.with_name(f"{path.name}.data").unlink(missing_ok=True)
-    path.write_bytes(model.SerializeToString(deterministic=True))
+    path.write_bytes(data)
 
 
 # --------------------------------------------------------------------------------- the settings
