@@ -13,8 +13,9 @@ from support.postgres import Postgres, missing
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if "nightly" in item.path.parts:
-            item.add_marker(pytest.mark.triage)
             item.add_marker(pytest.mark.engines)
+            if item.get_closest_marker("ray") is None:
+                item.add_marker(pytest.mark.triage)
 
 
 @pytest.fixture(scope="session")

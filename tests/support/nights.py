@@ -7,11 +7,12 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from support.build import Built, Net
-from tapsect.triage.summary import Summary
-from tapsect.triage.whole import How, run_suite
+
+if TYPE_CHECKING:  # the models are for tests without the extra, too
+    from tapsect.triage.summary import Summary
 
 __all__ = ["FIRST", "Suite", "nth_night", "states", "tiny", "value_at"]
 
@@ -99,6 +100,8 @@ class Suite:
 
     def night(self, number: int = 1, **how: Any) -> Summary:
         """Returns what a run saw in a night."""
+        from tapsect.triage.whole import How, run_suite
+
         how = {"jobs": 2, **how}
         summary, _ = run_suite(self.path, How(**how), now=lambda: nth_night(number))
         return summary

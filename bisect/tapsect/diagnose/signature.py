@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
+from debugtaps import EngineFailure, Graph
 from tapsect.diagnose.pattern import extent, pattern
 from tapsect.diagnose.subject import Subject
 from tapsect.diagnose.told import Told
 from tapsect.finding import Divergence
 
 __all__ = ["signature_of"]
+
+_BETWEEN = re.compile(r"([\s'\"(),;:\[\]{}<>=]+)")
+_VARIES = re.compile(r"\S*[/\\]\S*|0x[0-9a-fA-F]+|\d[\d.]*")
 
 
 def signature_of(subject: Subject, told: Told, first: Divergence | None) -> dict[str, Any]:
@@ -25,17 +30,26 @@ def signature_of(subject: Subject, told: Told, first: Divergence | None) -> dict
     if first is None:
         return known
     nodes = [graph.by_name[n] for n in first.nodes if n in graph.by_name]
-    seen = None
     if blame is not None:
         nodes = list(blame.reduced.candidate.nodes if blame.reduced else blame.nodes) or nodes
-        seen = blame.reduced.signature if blame.reduced else None
     return known | {
         "kind": told.failure,
         "ops": sorted(graph.nodes[i].op for i in nodes),
         "pattern": pattern(graph, nodes),
         "extent": _extent(told),
-        "detail": seen.detail if seen else "",
+        "detail": _said(told.engine_failure, graph),
     }
+
+
+def _said(failure: EngineFailure | None, graph: Graph) -> str:
+    """Returns the first line of what an engine said, without the model's names and numbers."""
+    if failure is None:
+        return ""
+    first = next((line for line in failure.message.splitlines() if line.strip()), "")
+    names = {n.name for n in graph.nodes} | set(graph.producer) | set(graph.inputs)
+    names |= set(graph.constants)
+    words = ("_" if w in names else _VARIES.sub("_", w) for w in _BETWEEN.split(first))
+    return " ".join("".join(words).split())[:200]
 
 
 def _extent(told: Told) -> str:
