@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from debugtaps.engines.contract import Array, Engine, Feeds, Session
     from debugtaps.engines.host import Build, Host, Noise, Sweep
     from debugtaps.engines.registry import BUILTINS, EngineSpec, parse_options, resolve
+    from debugtaps.engines.spare import spare_workers
     from debugtaps.errors import (
         EngineFailure,
         EnvironmentFailure,
@@ -204,6 +205,7 @@ __all__ = [
     "resolve",
     "save",
     "sources_path",
+    "spare_workers",
     "tap",
     "torch_values",
     "ulp_distance",
@@ -230,6 +232,7 @@ _HOMES = {
     "engines.contract": "Array Engine Feeds Session",
     "engines.host": "Build Host Noise Sweep",
     "engines.registry": "BUILTINS EngineSpec parse_options resolve",
+    "engines.spare": "spare_workers",
     "errors": (
         "EngineFailure EnvironmentFailure InputError Interrupted MissingPackage"
         " ModelCodeError ModelError OutputError ReferenceFailed SpecError TapError TapsError"

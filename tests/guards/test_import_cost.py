@@ -52,6 +52,11 @@ def test_finding_the_way_to_the_diagnosis_loads_no_engine() -> None:
     assert loaded("import tapsect; tapsect.bisect") & (ENGINES - {"onnx"}) == set()
 
 
+def test_workers_begin_before_anything_heavy_is_loaded() -> None:
+    program = "from debugtaps import spare_workers\nwith spare_workers(1): pass"
+    assert loaded(program) & HEAVY == set()
+
+
 def test_imports_point_down() -> None:
     lint = shutil.which("lint-imports") or str(Path(sys.executable).with_name("lint-imports"))
     if not Path(lint).exists():

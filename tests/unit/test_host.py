@@ -17,8 +17,10 @@ import numpy as np
 import pytest
 
 import debugtaps
+from debugtaps.engines import spare
 from debugtaps.engines.host import Host
 from debugtaps.engines.registry import resolve
+from debugtaps.engines.spare import spare_workers
 from debugtaps.errors import (
     EngineFailure,
     FailureKind,
@@ -772,3 +774,17 @@ class TestLifetime:
     def test_ctrl_c_does_not_reach_the_child(self, host: HostMaker) -> None:
         engine = host()
         assert os.getpgid(engine.pid) == engine.pid != os.getpgid(0)
+
+
+def test_a_spare_worker_is_used_once_and_what_is_left_ends(tmp_path: Path) -> None:
+    spec = resolve("ort-reference", {})
+    with spare_workers(2):
+        begun = [child.pid for child in spare._SPARE]
+        with Host(spec) as one, Host(spec, cwd=tmp_path) as elsewhere:
+            assert one.pid in begun
+            assert elsewhere.pid not in begun  # another folder
+        (left,) = spare._SPARE
+    assert not spare._SPARE
+    assert not left.alive()
+    with Host(spec) as later:
+        assert later.pid not in begun

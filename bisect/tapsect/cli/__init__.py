@@ -35,6 +35,16 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(argv: list[str]) -> int:
+    count = _workers(argv)
+    if not count:
+        return _command(argv)
+    from debugtaps import spare_workers
+
+    with spare_workers(count):
+        return _command(argv)
+
+
+def _command(argv: list[str]) -> int:
     import typer
 
     from tapsect.cli.app import app
@@ -57,6 +67,15 @@ def _run(argv: list[str]) -> int:
     if code == 130:  # how the parser passes Ctrl-C on
         raise KeyboardInterrupt
     return code if isinstance(code, int) else 0
+
+
+def _workers(argv: Sequence[str]) -> int:
+    """Returns how many workers a command is sure to need under this interpreter."""
+    words = {word.partition("=")[0] for word in argv}
+    if argv[:1] not in (["bisect"], ["reduce"]) or len(argv) < 2 or "--help" in words:
+        return 0
+    judged = argv[0] == "bisect" or ("--engine" in words and "--check" not in words)
+    return 2 if judged and "--engine-python" not in words else 1
 
 
 def _crashed(error: Exception) -> int:

@@ -19,15 +19,17 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from debugtaps.engines import worker
-from debugtaps.engines.contract import Array
 from debugtaps.errors import WorkerError
 
 __all__ = ["Child", "ChildDied", "ChildLate", "Reply"]
 
-WORKER_FILE = Path(worker.__file__)
+if TYPE_CHECKING:
+    from debugtaps.engines.contract import Array
+
+# The framing is imported where it is used: it loads numpy, which need not be there to begin.
+WORKER_FILE = Path(__file__).with_name("worker.py")
 
 _F_SETPIPE_SZ = 1031  # fcntl.F_SETPIPE_SZ, which Python names on Linux only
 _PIPE_BYTES = 1 << 20
@@ -130,6 +132,8 @@ class Child:
         deadline: float,
     ) -> None:
         """Writes one request; a child that has died is found when the answer is read."""
+        from debugtaps.engines import worker
+
         self._mark = self._end_of_log()
         try:
             for piece in worker.encode(header, groups):
@@ -153,6 +157,7 @@ class Child:
             ChildDied: The child ended first.
             ChildLate: The deadline passed first.
         """
+        from debugtaps.engines import worker
 
         def read(view: memoryview) -> None:
             while len(view):

@@ -25,6 +25,7 @@ from debugtaps.engines.child import Child, ChildDied, ChildLate, Reply
 from debugtaps.engines.contract import Array, Feeds
 from debugtaps.engines.facts import Facts
 from debugtaps.engines.registry import EngineSpec
+from debugtaps.engines.spare import taken
 from debugtaps.errors import Phase, WorkerError
 
 __all__ = ["Build", "EngineSpec", "Host", "Noise", "Sweep"]
@@ -82,7 +83,8 @@ class Host(Facts):
             if self._child is not None:
                 self._forget()
                 self.restarts += 1
-            self._child = Child(self.python or Path(sys.executable), self._cwd)
+            spare = taken() if self.python is None and self._cwd is None else None
+            self._child = spare or Child(self.python or Path(sys.executable), self._cwd)
             self.generation += 1
             self._child.send(self._load_request(), NO_ARRAYS, time.monotonic() + self.timeout)
 
