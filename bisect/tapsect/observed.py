@@ -59,6 +59,7 @@ class Repeats:
         bad_builds: How many of them failed in any run.
         mixed: Of how many the runs disagree.
         confidence: How probable the named place is, where a search under noise found it.
+        chosen: What only bad builds chose, in words, where the engine tells its tactics.
     """
 
     unit: Literal["build", "run"]
@@ -70,3 +71,4 @@ class Repeats:
     bad_builds: int
     mixed: int = 0
     confidence: float | None = None
+    chosen: tuple[str, ...] = ()

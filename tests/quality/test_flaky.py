@@ -62,3 +62,14 @@ def test_a_crash_is_located(rate: float, tmp_path: Path) -> None:
 @pytest.mark.parametrize("rate", [0.7, 0.3])
 def test_a_wrong_value_is_located_where_nothing_can_be_tapped(rate: float, tmp_path: Path) -> None:
     assert_told(struck(VALUE, rate, tmp_path, REFUSED), rate)
+
+
+def test_a_choice_of_the_builder_that_is_bad_is_named_with_the_operator(tmp_path: Path) -> None:
+    fault = {**VALUE, "tactic": {NODE: "winograd"}}
+    options = {"variants": {NODE: ["direct", "winograd"], "block7/Conv": ["a", "b"]}, "seed": 3}
+    found = diagnose(zoo.chain_cnn(), [fault], tmp_path, options=options, budget=0)
+    finding, why = found.finding, trail_of(found)
+    assert (finding.cause, finding.culprit_nodes) == ("flaky_build", (NODE,)), why
+    assert finding.repeats is not None, why
+    (chosen,) = finding.repeats.chosen
+    assert chosen.startswith(f"only bad builds chose 'winograd' for '{NODE}'")

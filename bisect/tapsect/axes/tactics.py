@@ -14,8 +14,18 @@ from pathlib import Path
 from typing import Any
 
 from debugtaps import InputError, write_json_atomic
+from tapsect.axes.repeat import Attempt
+from tapsect.verdict import Verdict
 
-__all__ = ["Difference", "Replays", "difference", "read_replay", "read_replays", "write_replay"]
+__all__ = [
+    "Difference",
+    "Replays",
+    "difference",
+    "read_replay",
+    "read_replays",
+    "replays_of",
+    "write_replay",
+]
 
 FORMAT = "tapsect-tactics"
 
@@ -90,6 +100,15 @@ def read_replays(folder: Path) -> Replays:
     return Replays(found["good"], found["bad"])
 
 
+def replays_of(attempts: Sequence[Attempt]) -> Replays:
+    """Returns what good and bad builds chose; those that were not judged are left out."""
+    by = {
+        verdict: [a.tactics for a in attempts if a.verdict is verdict]
+        for verdict in (Verdict.AGREES, Verdict.DIVERGES)
+    }
+    return Replays(by[Verdict.AGREES], by[Verdict.DIVERGES])
+
+
 @dataclass(frozen=True, slots=True)
 class Difference:
     """A choice that only bad builds made.
@@ -105,6 +124,14 @@ class Difference:
     choice: str
     bad: int
     others: tuple[str, ...]
+
+    def words(self, bad: int) -> str:
+        """Returns it for people, where there were ``bad`` bad builds."""
+        instead = f"; good ones chose {', '.join(self.others[:3])}" if self.others else ""
+        return (
+            f"only bad builds chose {self.choice!r} for {self.key!r}"
+            f" ({self.bad} of {bad} of them){instead}"
+        )
 
 
 def difference(replays: Replays) -> list[Difference]:

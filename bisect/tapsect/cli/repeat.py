@@ -174,7 +174,8 @@ def _print(found: Repeated, artifacts: Path | None, *, quiet: bool, as_json: boo
     say(clean(found.finding.message, limit=2000))
     if quiet:
         return
-    for note in (*found.finding.notes, f"stopped: {found.tally.stopped}"):
+    chosen = found.finding.repeats.chosen if found.finding.repeats is not None else ()
+    for note in (*found.finding.notes, *chosen, f"stopped: {found.tally.stopped}"):
         say(clean(f"  {note}", limit=500))
     if found.differing and artifacts is not None:
         say(f"\nProve it: tapsect tactics prove MODEL --dir {clean(str(artifacts))}")

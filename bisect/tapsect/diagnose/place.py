@@ -132,7 +132,9 @@ class Place:
         feeds = [self.number] * FLAKY_RUNS
         for fresh in range(self.alike + 1, builds + 1):
             samples = [subject.samples[number] for number in feeds]
-            again = subject.prober.look(subject.model, samples, purpose="again", fresh=fresh)
+            again = subject.prober.look(
+                subject.model, samples, purpose="again", fresh=fresh, details=True
+            )
             if again.failure is not None:
                 return told.flaky
             failing = self._failing(again)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Literal
 
 from tapsect.axes.repeat import Attempt, Until, repeat
+from tapsect.axes.tactics import difference, replays_of
 from tapsect.diagnose.subject import Subject
 from tapsect.journal import Outcome
 from tapsect.localize.confirm import Confirmed
@@ -52,14 +53,20 @@ def measure(subject: Subject, feeds: Sequence[int], judged: Judged, *, first: in
 
     def attempt(number: int) -> Attempt:
         subject.progress.step("repeat", f"build {number + 1} of {MEASURED}")
-        outcome = subject.prober.look(subject.model, samples, purpose="again", fresh=first + number)
+        outcome = subject.prober.look(
+            subject.model, samples, purpose="again", fresh=first + number, details=True
+        )
         found = judged(outcome)
         runs = tuple(Verdict.DIVERGES if failed else Verdict.AGREES for failed in found)
-        return Attempt(number, runs)
+        return Attempt(number, runs, outcome.tactics)
 
     tally = repeat(attempt, Until(count=MEASURED), lambda _: None)
     (bad, of), (low, high) = tally.counts(), tally.interval()
-    return Repeats(tally.unit, bad, of, low, high, MEASURED, tally.bad, tally.mixed)
+    chosen = difference(replays_of(tally.attempts)) if tally.bad and tally.good else []
+    return Repeats(
+        tally.unit, bad, of, low, high, MEASURED, tally.bad, tally.mixed,
+        chosen=tuple(d.words(tally.bad) for d in chosen[:5]),
+    )  # fmt: skip
 
 
 def said(seen: Repeats) -> str:

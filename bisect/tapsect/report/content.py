@@ -75,7 +75,7 @@ def sections(finding: Finding, style: Style, folder: Path | None = None) -> list
     """
     parts = [
         ("Where", _where(finding, style)),
-        ("How often", often(finding)),
+        ("How often", often(finding, style.text)),
         ("Inputs", inputs(finding, style.text)),
         ("How sure", _sure(finding, style)),
         ("Cause", _cause(finding)),

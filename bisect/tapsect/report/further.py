@@ -9,8 +9,13 @@ from tapsect.finding import Finding
 __all__ = ["inputs", "often"]
 
 
-def often(finding: Finding) -> list[str]:
-    """Returns how often it fails, where that was measured."""
+def often(finding: Finding, text: Callable[[str], str]) -> list[str]:
+    """Returns how often it fails, where that was measured.
+
+    Args:
+        finding: The result.
+        text: Shows a sentence that holds names.
+    """
     seen = finding.repeats
     if seen is None:
         return []
@@ -18,6 +23,7 @@ def often(finding: Finding) -> list[str]:
     lines = [f"{rate}: a rate of {seen.low:.0%} to {seen.high:.0%} (95 %)"]
     if seen.unit == "run":
         lines.append(f"in {seen.mixed} of {seen.builds} builds the runs disagree")
+    lines += [text(each) for each in seen.chosen]
     if seen.confidence is not None:
         lines.append(f"the place is this one with a probability of {seen.confidence:.1%}")
     return lines

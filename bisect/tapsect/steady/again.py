@@ -11,7 +11,7 @@ from typing import Any
 import tapsect
 from debugtaps import UsageError, write_json_atomic
 from tapsect.axes.repeat import Attempt, Tally, repeat
-from tapsect.axes.tactics import Difference, Replays, difference, write_replay
+from tapsect.axes.tactics import Difference, difference, replays_of, write_replay
 from tapsect.environment import environment
 from tapsect.finding import Cost, Finding, Step
 from tapsect.folder import JOURNAL, PROBES, RESULT, claimed
@@ -67,7 +67,7 @@ def repeat_builds(plan: Plan, *, progress: Progress | None = None) -> Repeated:
                 (folder / JOURNAL).unlink(missing_ok=True)
                 shutil.rmtree(folder / PROBES, ignore_errors=True)
             raise
-        differing = tuple(difference(_replays(tally)))
+        differing = tuple(difference(replays_of(tally.attempts)))
         finding = _finding(plan, bench, tally, differing, time.monotonic() - started)
         write_json_atomic(folder / RESULT, finding.to_json())
     return Repeated(finding, tally, differing, folder)
@@ -123,11 +123,6 @@ def _keep(plan: Plan, bench: Bench, made: Attempt) -> None:
         plan.check.artifacts.sort(made.verdict, [CANDIDATE])
 
 
-def _replays(tally: Tally) -> Replays:
-    by = {v: [a.tactics for a in tally.attempts if a.verdict is v] for v in _WORDS}
-    return Replays(by[Verdict.AGREES], by[Verdict.DIVERGES])
-
-
 def _finding(
     plan: Plan, bench: Bench, tally: Tally, differing: tuple[Difference, ...], seconds: float
 ) -> Finding:
@@ -141,13 +136,13 @@ def _finding(
         notes.append("each build was run once: --runs 3 tells builds that differ from runs that do")
     if tally.skipped:
         notes.append(f"{tally.skipped} builds could not be judged and do not count")
-    notes += [_differing_text(d, tally.bad) for d in differing[:5]]
     return Finding(
         message=sentence(bench.builder, tally), status="diverges" if bad else "agrees",
         tool_version=tapsect.__version__, command=tuple(options.command), cause=tally.cause,
         model={"path": str(options.model)}, engine=engine,
         repeats=Repeats(
-            tally.unit, bad, of, low, high, len(tally.attempts), tally.bad, tally.mixed
+            tally.unit, bad, of, low, high, len(tally.attempts), tally.bad, tally.mixed,
+            chosen=tuple(d.words(tally.bad) for d in differing[:5]),
         ),
         cost=Cost(len(tally.attempts), tally.runs()[1], round(seconds, 3)),
         trail=tuple(
@@ -172,11 +167,3 @@ def sentence(engine: str, tally: Tally) -> str:
     if tally.unit == "run":
         return f"{how} ({rate}), and runs of one build disagree."
     return f"{how} ({rate}): builds of one model disagree."
-
-
-def _differing_text(found: Difference, bad: int) -> str:
-    instead = f"; good ones chose {', '.join(found.others[:3])}" if found.others else ""
-    return (
-        f"only bad builds chose {found.choice!r} for {found.key!r}"
-        f" ({found.bad} of {bad} of them){instead}"
-    )
