@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import onnx
-import pytest
 from onnx import TensorProto, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
+from support import coarse_engine
 from tapsect import bisect
 from tapsect.axes.precision import mixed, needed
 from tapsect.diagnose.given import Fixing
-from tapsect.published import fetch, sample
 
 TEXT = """
 <ir_version: 8, opset_import: ["" : 17]>
@@ -107,3 +105,37 @@ def test_without_the_original_it_says_what_to_give(tmp_path: Path) -> None:
     step = next(s for s in finding.trail if s.step == "precision")
     assert step.decision == "needs the fp32 original"
     assert "--reference-model" in step.why
+
+
+def test_an_engine_that_takes_names_keeps_the_one_node_that_cancels(tmp_path: Path) -> None:
+    """``b`` is large and its parts cancel in ``c``: in bf16 it makes nearly all of the error."""
+    text = """
+    <ir_version: 8, opset_import: ["" : 17]>
+    g (float[8, 8] x) => (float[8, 8] y) <float large = {50}> {
+        a = Tanh(x)
+        b = Add(a, large)
+        c = Sub(b, large)
+        d = Softplus(c)
+        e = Exp(d)
+        y = Sqrt(e)
+    }
+    """
+    model = onnx.parser.parse_model(text)
+    for node in model.graph.node:
+        node.name = node.output[0]
+    onnx.save(model, tmp_path / "m.onnx")
+    finding = bisect(
+        tmp_path / "m.onnx", engine=f"{coarse_engine.__file__}:Coarse", out=tmp_path / "out",
+        fixing=Fixing(thorough=True),
+    )  # fmt: skip
+    assert finding.cause == "precision_limit"
+    last = finding.fixes[-1]
+    assert (last.kind, last.setting) == ("precision", "f32_nodes=b")
+    assert last.error_before is not None
+    assert last.error_after is not None
+    assert last.error_after < last.error_before / 2
+    told = [s.decision for s in finding.trail if s.step == "precision"]
+    assert told == [
+        "no small set does: keeping 6 of 6 nodes in fp32 cures",
+        "keeping 1 of 6 nodes in fp32 halves the error",
+    ]

@@ -45,12 +45,14 @@ class CureTest:
         subject: The diagnosis' material.
         judge: Judges outputs; None when the reference has no values for them.
         repeats: Builds that must all be right: more than one where the failure is flaky.
+        enough: The error at which a try counts as well, where rounding is the cause.
         deadline: When to stop trying; what is not tried does not cure.
     """
 
     subject: Subject
     judge: EndJudge | None
     repeats: int = 1
+    enough: float = 0.0
     deadline: float = math.inf
     tries: int = field(default=0, init=False)
 
@@ -61,7 +63,12 @@ class CureTest:
 
     def __call__(self, turns: Turns) -> bool:
         """Returns whether these settings cure."""
-        return not self.spent and all(self.look(turns, fresh=n).cures for n in range(self.repeats))
+        looks = (self.look(turns, fresh=n) for n in range(self.repeats))
+        return not self.spent and all(self.helps(tried) for tried in looks)
+
+    def helps(self, tried: Tried) -> bool:
+        """Returns whether a try is good enough."""
+        return tried.cures or (tried.error is not None and tried.error <= self.enough)
 
     def look(
         self, turns: Turns = (), *, model: Path | None = None, fresh: int = 0, timed: bool = False

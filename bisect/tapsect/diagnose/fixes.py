@@ -12,6 +12,7 @@ A fix counts when a fresh process, with nothing but it changed, answers right.
 
 from __future__ import annotations
 
+import math
 import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -75,7 +76,7 @@ def fix(subject: Subject, told: Told, judge: EndJudge | None, tell: Tell, elapse
     budget = subject.options.budget
     limit = budget if asked else min(budget, max(LEAST_SECONDS, elapsed))
     looks = looks_for(subject.unsteady) if told.flaky else 1
-    test = CureTest(subject, judge, looks, time.monotonic() + limit)
+    test = CureTest(subject, judge, repeats=looks, deadline=time.monotonic() + limit)
     if budget <= 0:
         return
     _Fixer(subject, told, test, tell).run()
@@ -169,12 +170,23 @@ class _Fixer:
         cures = [cure for turns in hints or () for cure in self.completed(turns, grouped)]
         if not cures and (hints is None or self.asked):
             cures = find_cures(grouped, self.test, most=self.most, thorough=self.asked)
+        word = "cured"
+        if not cures and self.told.cause == "precision_limit" and self.rounding():
+            # Rounding has no cure that is free of it: what halves the error is worth telling.
+            word, cures = "halved or better", find_cures(grouped, self.test, most=self.most)
         count = sum(len(group) for group in grouped)
         confirmed = [turns for turns in cures if self.confirmed(turns)]
         if confirmed:
-            self.tell("fix", f"cured by {setting(confirmed[0])}", self.price(count))
+            self.tell("fix", f"{word} by {setting(confirmed[0])}", self.price(count))
         else:
             self.tell("fix", "no setting cures", self.price(count))
+
+    def rounding(self) -> bool:
+        """Lets half the error be enough, where there is one; returns whether there is."""
+        self.before = self.before or self.test.look(timed=True)
+        error = self.before.error or 0.0
+        self.test.enough = error / 2 if math.isfinite(error) else 0.0
+        return self.test.enough > 0
 
     def knobs(self) -> Mapping[str, object]:
         """Returns what the engine says can be turned; nothing when it cannot say."""
@@ -218,9 +230,10 @@ class _Fixer:
     def confirmed(self, turns: Turns) -> bool:
         """Returns whether a fresh process agrees; writes the fix down."""
         tried = self.test.look(turns, timed=True)
-        if tried.cures:
+        helps = self.test.helps(tried)
+        if helps:
             self.add("knobs", setting(turns), tried)
-        return tried.cures
+        return helps
 
     def add(self, kind: str, what: str, tried: Tried) -> None:
         """Writes a fix down, beside what the engine does without it."""

@@ -26,8 +26,9 @@ __all__ = ["Kept", "Keeper", "node_option"]
 
 Tell = Callable[[str, str, str], None]
 
-SMALL_SET = 16
-"""From this size on, a set that halves the error is looked for beside the one that cures."""
+FEW = 4
+"""A small set is no more than this part of the nodes; beside a larger one that cures, one that
+halves the error is looked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,10 +89,10 @@ class Keeper:
             goals.append(("cures", lambda some: self.look(some).cures))
         half = (before.error or 0.0) / 2
         if after.error is not None and 0 < half < float("inf") and after.error <= half:
-            goals.append(("halves the error", lambda some: (self.look(some).error or 0.0) <= half))
+            goals.append(("halves the error", lambda some: _below(self.look(some), half)))
         found: list[Kept] = []
         for goal, good in goals:
-            if found and len(found[-1].nodes) <= SMALL_SET:
+            if found and len(found[-1].nodes) <= len(ranked) / FEW:
                 break
             found += self._reached(goal, needed(ranked, good), len(ranked))
         if not found:
@@ -100,15 +101,16 @@ class Keeper:
 
     def _reached(self, goal: str, nodes: tuple[str, ...] | None, of: int) -> list[Kept]:
         """Returns the set after a fresh look at it, and tells what it does."""
-        if nodes is None or self.test.spent:
-            why = f"time was up after {self.test.tries} builds"
-            self.tell("precision", f"no set was found that {goal}", why)
+        if nodes is None:
+            self.tell("precision", f"no set was found that {goal}", "builds disagree")
             return []
-        kept = self._kept(nodes)
-        small = "keeping" if len(nodes) <= of / 4 else "no small set does: keeping"
+        kept = [self._kept(nodes)] if len(nodes) < of else []
+        small = "keeping" if len(nodes) <= of / FEW else "no small set does: keeping"
         why = f"{len(self.regions(nodes))} region(s), {self.test.tries} builds so far"
+        if self.test.spent:
+            why += "; time was up, fewer may do"
         self.tell("precision", f"{small} {len(nodes)} of {of} nodes in fp32 {goal}", why)
-        return [kept]
+        return kept
 
     # -- candidates, the likeliest first --------------------------------------------------------
 
@@ -139,9 +141,8 @@ class Keeper:
         values: Mapping[str, np.ndarray] = {}
         with suppress(EngineFailure):
             values = largest.capture(subject.samples[self.told.sample], tensors)
-        over = [
-            t for t, v in values.items() if v.dtype.kind == "f" and _beyond(v) and t in graph.producer
-        ]  # fmt: skip
+        floats = {t: v for t, v in values.items() if v.dtype.kind == "f" and t in graph.producer}
+        over = [t for t, v in floats.items() if _beyond(v)]
         touching = {graph.producer[t] for t in over}
         touching |= {c for t in over for c in graph.consumers.get(t, ())}
         return [graph.nodes[n].name for n in sorted(touching)]
@@ -226,6 +227,10 @@ class Keeper:
 def _beyond(value: np.ndarray) -> bool:
     with np.errstate(invalid="ignore"):
         return bool(np.abs(value).max(initial=0) > HALF_MAX)
+
+
+def _below(tried: Tried, bar: float) -> bool:
+    return tried.error is not None and tried.error <= bar
 
 
 def _text(error: float | None) -> str:

@@ -124,11 +124,20 @@ def _kept_precise(core: ov.Core, network: ov.Model, names: frozenset[str]) -> ov
         ov.serialize(network, str(path), str(weights))
         tree = ElementTree.parse(path)
         for layer in tree.iter("layer"):
-            if layer.get("name") in names:
+            if _part_of(layer.get("name", ""), names):
                 mark = ElementTree.Element("rt_info")
                 ElementTree.SubElement(mark, "attribute", {"name": "precise", "version": "0"})
                 layer[:] = [mark, *(child for child in layer if child.tag != "rt_info")]
         return core.read_model(ElementTree.tostring(tree.getroot()), weights.read_bytes())
+
+
+def _part_of(layer: str, names: frozenset[str]) -> bool:
+    """Returns whether a layer is one of the nodes, or a part of one: ``Conv_7/WithoutBiases``."""
+    while layer not in names:
+        layer, slash, _ = layer.rpartition("/")
+        if not slash:
+            return False
+    return True
 
 
 def _text(value: Any) -> Any:
