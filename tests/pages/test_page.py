@@ -14,6 +14,7 @@ import tapsect
 from debugtaps import read_npz
 from support import zoo
 from support.browser import SHADOWS, Browser, browser, missing
+from tapsect.cli import main
 from tapsect.finding import Divergence, Finding
 from tapsect.report import make, read_result, write_page
 from tapsect.traced import Operator, Point, Profile, read_profile
@@ -213,6 +214,21 @@ def test_a_page_without_pictures_works_too(chromium: Browser, tmp_path: Path) ->
 
 
 # ------------------------------------------------------------------------------ without a browser
+
+
+def test_bisect_writes_the_page_on_request(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    zoo.chain_cnn().save(tmp_path)
+    words = ["bisect", "model.onnx", "--inputs", "inputs.npz", "--out", "o", "--engine", "planted"]
+    assert main([*words, "--engine-option", "kind=value", "nodes=block5/Conv", "--html"]) == 1
+    last = capsys.readouterr().out.splitlines()[-1]
+    assert last == "Written to o: report.md, result.json, report.html, case/"
+    text = (tmp_path / "o" / "report.html").read_text()
+    assert 'id="along"' in text
+    assert main(["report", "o", "--format", "html", "-o", "elsewhere.html"]) == 0
+    assert len((tmp_path / "elsewhere.html").read_text()) == pytest.approx(len(text), rel=0.01)
 
 
 def test_a_crash_has_a_graph_and_no_curve(tmp_path: Path) -> None:
