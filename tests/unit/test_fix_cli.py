@@ -1,0 +1,77 @@
+"""``tapsect fix`` and ``tapsect versions``: exit status and one sentence for what is wrong."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import onnx
+import pytest
+
+from support import knob_engine
+from tapsect.cli import main
+
+ENGINE = f"{knob_engine.__file__}:Knobby"
+
+
+@pytest.fixture
+def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    text = """
+    <ir_version: 8, opset_import: ["" : 17]>
+    g (float[2, 8] x) => (float[2, 8] y) { y = Exp(x) }
+    """
+    onnx.save(onnx.parser.parse_model(text), "m.onnx")
+    return Path("m.onnx")
+
+
+def test_an_unknown_knob_lists_those_there_are_and_leaves_nothing(
+    model: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["fix", str(model), "--engine", ENGINE, "--knob", "colour"]) == 2
+    said = capsys.readouterr().err
+    assert "the engine has no knob 'colour'; it has passes, k0, k1" in said
+    assert not Path("tapsect-m").exists()
+
+
+def test_a_cure_is_printed_as_an_option_and_ends_with_0(
+    model: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["fix", str(model), "--engine", ENGINE, "--engine-option", 'cures=[["P3"]]']
+    assert main([*words, "--knob", "passes", "-q"]) == 0
+    line = capsys.readouterr().out.strip()
+    assert line.startswith("Cured by --engine-option passes=P3: error 0.05 -> 0, latency ")
+
+
+@pytest.mark.parametrize(
+    ("option", "said"),
+    [('cures=[["k0"]]', "No cure was found."), ("cures=[[]]", "Nothing to cure.")],
+)
+def test_without_a_cure_it_ends_with_3(
+    model: Path, option: str, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["fix", str(model), "--engine", ENGINE, "--engine-option", option]
+    assert main([*words, "--knob", "k5", "-q"]) == 3
+    assert capsys.readouterr().out.strip() == said
+
+
+def test_a_package_without_an_engine_is_named(
+    model: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["versions", str(model), "--package", "leftpad", "--from", "1", "--to", "2"]
+    assert main(words) == 2
+    assert "no engine is known for package 'leftpad'; name one with --engine" in (
+        capsys.readouterr().err
+    )
+
+
+@pytest.mark.slow
+def test_a_version_that_does_not_exist_is_named(
+    model: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["versions", str(model), "--from", "1.19", "--to", "99.9", "-q"]
+    status = main(words)
+    said = capsys.readouterr().err
+    if status == 4:
+        pytest.skip(f"pip lists no releases here: {said}")
+    assert status == 2
+    assert "--to: there is no onnxruntime 99.9; the latest are" in said
