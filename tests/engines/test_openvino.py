@@ -2,6 +2,7 @@
 
 import shutil
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import pytest
@@ -235,15 +236,25 @@ def test_taps_between_its_kernels_leave_them_as_they_are(tmp_path: Path) -> None
 
 @needs_bf16
 @pytest.mark.published
-def test_bf16_of_a_classifier_whose_softmax_amplifies_is_a_precision(tmp_path: Path) -> None:
-    built = published.built("standard_v3_3")
+@pytest.mark.parametrize(
+    ("name", "scene"),
+    [
+        ("standard_v3_3", "page"),  # its Softmax amplifies
+        pytest.param("ch_PP-OCRv4_rec_infer", "noise", marks=pytest.mark.slow),  # sums in bf16
+        pytest.param("ch_PP-OCRv4_det_infer", "noise", marks=pytest.mark.slow),  # saturates
+    ],
+)
+def test_bf16_of_published_models_is_a_precision(
+    name: str, scene: Literal["page", "noise"], tmp_path: Path
+) -> None:
+    built = published.built(name)
     if built is None:
         pytest.skip("the published model cannot be had")
-    path, inputs = built.save(tmp_path)
+    path, _ = built.save(tmp_path)
+    feeds = published.sample(name, scene=scene)
     finding = bisect(
-        path, inputs=[inputs], engine="openvino", engine_options=BF16, out=tmp_path / "out"
+        path, inputs=[feeds], engine="openvino", engine_options=BF16, out=tmp_path / "out"
     )
-    assert (finding.status, finding.cause) == ("diverges", "precision_limit")
+    assert (finding.status, finding.cause) == ("diverges", "precision_limit"), finding.message
     assert finding.precision["effective"] == "bf16"
     assert finding.cost.reduce_builds == 0
-    assert finding.contributors

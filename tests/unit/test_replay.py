@@ -222,11 +222,15 @@ def test_a_wrong_type_or_shape_is_a_suspect(host: Host, tmp_path: Path) -> None:
     assert typed[y].kind == "wrong_dtype"
 
 
-def test_a_suspect_is_held_against_float64(host: Host, tmp_path: Path) -> None:
+@pytest.mark.parametrize("stated", [None, 2.0**-8])
+def test_a_suspect_is_held_against_float64(
+    stated: float | None, host: Host, tmp_path: Path
+) -> None:
     """ONNX Runtime's own Sigmoid is 0 at -18: an engine that is right there is no suspect."""
     net = Net()
     x = np.random.default_rng(0).uniform(-40, -18, (4, 256)).astype(np.float32)
     y = net.op("Sigmoid", net.op("Identity", net.input("x", x.shape, x)))
     net.output(net.op("Log", y))
     right = {y: (1 / (1 + np.exp(-x.astype(np.float64)))).astype(np.float32)}
-    assert suspects(judged(net.build(), host, tmp_path, right)) == ["Log_output_0"]
+    found = judged(net.build(), host, tmp_path, right, stated=stated)
+    assert suspects(found) == ["Log_output_0"]

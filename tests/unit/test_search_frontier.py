@@ -171,3 +171,12 @@ def test_nobody_is_asked_for_favourites_where_all_fit() -> None:
         raise AssertionError
 
     assert refine(range(9), fault(9, 4), favoured=favoured).calls == 1
+
+
+@pytest.mark.parametrize("n", [100, 600, 3000])
+@pytest.mark.parametrize("k", [1, 2])
+def test_a_short_run_of_healing_taps_costs_no_more_in_a_large_model(n: int, k: int) -> None:
+    for first in range(0, n - k, n // 25):
+        found = refine(range(n), fault(n, first + 1, healing=range(first, first + k)))
+        assert found.calls <= 14
+        assert set(found.healing) <= set(range(first, first + k))

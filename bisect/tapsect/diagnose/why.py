@@ -20,6 +20,7 @@ from tapsect.localize.explain import (
 from tapsect.localize.taps import Ends
 from tapsect.replay.precision import Classes
 from tapsect.rounding.outputs import End
+from tapsect.topology import CONTRACTIONS
 
 __all__ = ["explain_agreement", "explain_precision", "explain_unblamed", "note_nan"]
 
@@ -117,11 +118,17 @@ def _added_up(subject: Subject, told: Told, before: Ends, truth: Truth) -> str |
     """Returns why errors that are small at each operator explain the outputs together, if so."""
     evidence = told.located.evidence if told.located else None
     assert evidence is not None
-    judged = evidence.judgements.values()
-    largest = max((j.ratio for j in judged if j.kind == "ok"), default=0.0)
+    fine = [j for j in evidence.judgements.values() if j.kind == "ok"]
+    largest = max((j.ratio for j in fine), default=0.0)
     if largest <= 1.0:
         return None
-    coarse = _no_finer(evidence.classes, subject.roundoff * largest)
+    # What each class of operators makes at worst, as if that were its precision.
+    worst = {True: 0.0, False: 0.0}
+    for judgement in fine:
+        contraction = any(subject.graph.nodes[i].op in CONTRACTIONS for i in judgement.region)
+        worst[contraction] = max(worst[contraction], judgement.u * judgement.ratio)
+    seen = _no_finer(evidence.classes, subject.roundoff)
+    coarse = Classes(max(seen.contraction, worst[True]), max(seen.rest, worst[False]))
     if truth.within(told.sample, before, coarse) is None:
         return None
     told.explained = (

@@ -273,7 +273,7 @@ class Replay:
         extra = self._accumulation(tensor)
         if extra is not None:
             judgement = self._judge(tensor, measured, level, extra)
-        if judgement.suspect and judgement.u <= 2.0**-24 and len(judgement.region) == 1:
+        if judgement.suspect and len(judgement.region) == 1:
             exact = self._in_double(tensor, level)
             if exact is not None:
                 judgement = self._judge(tensor, exact, level, extra)

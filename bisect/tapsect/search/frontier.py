@@ -23,6 +23,7 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
+from tapsect.search.halving import halving_order
 from tapsect.search.looks import Limit, Look, Refined
 
 __all__ = ["Limit", "Look", "Refined", "refine"]
@@ -57,15 +58,19 @@ def refine(
         are relevant; an item that stops being relevant is dropped without a probe.  Where a run
         of disturbing taps crosses a split, each side is searched from the end far from it.
 
+        What heals is most often short: where many taps heal together, a few with wide gaps
+        between them are tried first, at two offsets.  One that is accepted leaves a single gap.
+
         A builder may take some taps but not many: when a chunk and both its halves are refused,
         a quarter is tapped next, and no build holds more taps again than were ever taken, as
         long as more are refused.  Where three single taps are refused and none was ever taken,
         the builder takes none, and the rest is not asked.
 
         Cost: 1 call when no tap disturbs and all fit.  With k neighbouring disturbing taps
-        among n and one bad region, at most ``2 * log2(n) + 2 * k + 1``.  With a limit of m taps
-        in one build, about ``log(n) / log(m / 2)`` calls when none disturbs.  At worst (every
-        tap disturbs, everywhere) ``2 * n - 1``: give ``max_calls``.
+        among n and one bad region, at most ``2 * log2(n) + 2 * k + 1``; 14 where k is 2 at
+        most, however large n is.  With a limit of m taps in one build, about
+        ``log(n) / log(m / 2)`` calls when none disturbs.  At worst (every tap disturbs,
+        everywhere) ``2 * n + 1``: give ``max_calls``.
         Guarantee: each healing or refusing item was probed by itself beside accepted ones
         (except where the builder takes none), and each accepted one was part of an accepted
         probe.
@@ -100,6 +105,10 @@ def refine(
 # Single taps that are refused before a builder is taken to take none.
 _SINGLES = 3
 
+# A run of up to half a gap of healing taps misses one of the two offsets; what is looked at so
+# must be long enough to be worth two builds.
+_GAP, _LONG = 16, 64
+
 
 class _OutOfCalls(Exception):
     """Raised by the probe that is not affordable, and caught by the search that made it."""
@@ -118,6 +127,7 @@ class _Refinement(Generic[T]):
     most: int | None = None
     taken: int = 0
     refused: bool = False
+    skimmed: bool = False
     open: set[T] = field(default_factory=set)
     accepted: set[T] = field(default_factory=set)
     healing: set[T] = field(default_factory=set)
@@ -177,7 +187,7 @@ class _Refinement(Generic[T]):
         if len(waiting) <= count and sum(map(weight, waiting)) <= room:
             return waiting
         chosen: set[T] = set()
-        for item in _halving_order(waiting, self.favoured):
+        for item in halving_order(waiting, self.favoured):
             if weight(item) <= room and len(chosen) < count:
                 chosen.add(item)
                 room -= weight(item)
@@ -185,8 +195,17 @@ class _Refinement(Generic[T]):
 
     def settle(self, chunk: tuple[T, ...]) -> None:
         """Decides every item of ``chunk`` that is still open."""
-        if chunk and not self.accepts(chunk) and len(chunk) > 1 and not self.crowded(len(chunk)):
+        if not chunk or self.accepts(chunk) or len(chunk) == 1 or self.crowded(len(chunk)):
+            return
+        if not self.skims(chunk):
             self.split(chunk, from_right=False)
+
+    def skims(self, chunk: tuple[T, ...]) -> bool:
+        """Returns whether a few taps with wide gaps, of a long chunk that heals, are accepted."""
+        if self.skimmed or self.refused or len(chunk) < _LONG:
+            return False
+        self.skimmed = True
+        return any(self.accepts(chunk[offset::_GAP]) for offset in (_GAP // 2, 0))
 
     def crowded(self, size: int) -> bool:
         """Lowers the most taps of a build, once that many are known to be the trouble."""
@@ -258,33 +277,3 @@ class _Refinement(Generic[T]):
             self.open -= set(chunk)
             (self.refusing if look.refused else self.healing).update(chunk)
         return look.accepted
-
-
-def _halving_order(items: Sequence[T], favoured: Callable[[T], bool] | None = None) -> list[T]:
-    """Returns the items so that every prefix divides the range about evenly.
-
-    A favoured item stands in for a middle that is no further off than half the way to an end.
-
-    >>> _halving_order("abcdefg")
-    ['d', 'b', 'f', 'a', 'c', 'e', 'g']
-    >>> _halving_order("abcdefg", lambda item: item == "e")
-    ['e', 'c', 'g', 'b', 'd', 'f', 'a']
-    """
-    order: list[T] = []
-    spans = [(0, len(items))]
-    for low, high in spans:  # grows while it is walked: breadth first
-        if low < high:
-            middle = _middle(items, low, high, favoured)
-            order.append(items[middle])
-            spans += [(low, middle), (middle + 1, high)]
-    return order
-
-
-def _middle(items: Sequence[T], low: int, high: int, favoured: Callable[[T], bool] | None) -> int:
-    middle, reach = (low + high) // 2, (high - low) // 4
-    if favoured is not None:
-        for step in range(reach + 1):
-            for place in (middle + step, middle - step):
-                if low <= place < high and favoured(items[place]):
-                    return place
-    return middle
