@@ -7,7 +7,7 @@ STAMP  := $(VENV)/.installed
 WORKERS ?= auto
 CORE   := not (slow or published or bugs or engines)
 
-.PHONY: help install check test test-slow test-published test-engines demo bench calibrate bugs build clean
+.PHONY: help install check test test-slow test-published test-engines test-triage test-ray demo bench calibrate bugs build clean
 
 help:
 	@echo "make demo            a published model with a planted defect, found and named"
@@ -15,6 +15,7 @@ help:
 	@echo "make check           types, style, import direction"
 	@echo "make test-slow       the long tests     make test-published  the published models"
 	@echo "make test-engines    engines of the installed extras"
+	@echo "make test-triage     nightly triage     make test-ray        the same on a Ray cluster"
 	@echo "make bugs            published faults of old engine versions"
 	@echo "make bench           benchmarks         make calibrate       the table of thresholds"
 	@echo "make build           wheel and sdist    make clean           removes .venv and builds"
@@ -44,6 +45,12 @@ test-published: $(STAMP)
 
 test-engines: $(STAMP)
 	$(BIN)/python -m pytest -q -m "engines and not bugs"
+
+test-triage: $(STAMP)
+	$(BIN)/python -m pytest -q -n $(WORKERS) --dist loadfile -m "triage and not slow"
+
+test-ray: $(STAMP)
+	$(BIN)/python -m pytest -q -m ray
 
 bugs: $(STAMP)
 	$(BIN)/python -m pytest -q -m bugs

@@ -6,9 +6,11 @@ import json
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,10 @@ pytest.importorskip("sqlalchemy")
 
 from support import gated_engine
 from support.nights import Suite, states
+from tapsect.triage.content import Contents, told_engines
+from tapsect.triage.job import Done
+from tapsect.triage.local import Local
+from tapsect.triage.plan import read_plan
 from tapsect.triage.whole import open_history
 
 ENGINES = Path(gated_engine.__file__)
@@ -176,6 +182,27 @@ def test_a_model_that_misbehaves_costs_only_its_own_slot(
     (group,) = summary.groups
     assert signature in group.words
     assert summary.exit_code == 1
+
+
+def test_each_gpu_has_one_job_at_a_time(zoo: Zoo) -> None:
+    """No GPU is needed: what is looked at is which one a job was told to see."""
+    zoo.gated("m0", "m1", "m2")
+    plan = read_plan(zoo.path)
+    contents = Contents(told_engines(e.engine for e in plan.entries), {})
+    jobs = [replace(contents.of(entry).job, gpus=1.0) for entry in plan.entries]
+    local = Local(zoo.folder / "findings", jobs=3, gpus=["4", "7"])
+    done: list[Done] = []
+    thread = threading.Thread(target=lambda: done.extend(local.run(jobs)))
+    thread.start()
+    while len(zoo.built) < 2:
+        assert thread.is_alive()
+        time.sleep(0.05)
+    first = {name.partition("@")[2] for name in zoo.built}
+    assert len(zoo.built) == 2
+    zoo.open()
+    thread.join()
+    assert first == {"4", "7"}
+    assert len(done) == len(zoo.built) == 3
 
 
 def test_too_many_builds_end_an_entry(zoo: Zoo) -> None:

@@ -18,8 +18,9 @@ class Gated:
     """Writes down which model it is asked to build, and waits until it may.
 
     Args:
-        folder: Holds ``log`` with a line a build: the model's folder; and, once they may go on,
-            the files ``open`` (all models) or ``open-NAME``.
+        folder: Holds ``log`` with a line a build: the model's folder, and the GPUs it sees if
+            it was told; and, once they may go on, the files ``open`` (all models) or
+            ``open-NAME``.
     """
 
     def __init__(self, folder: str) -> None:
@@ -30,7 +31,8 @@ class Gated:
         """Builds the model when its gate is open."""
         name = Path(model).parent.name
         with (self.folder / "log").open("a", encoding="utf-8") as file:
-            file.write(f"{name}\n")
+            gpus = os.environ.get("CUDA_VISIBLE_DEVICES")
+            file.write(f"{name}\n" if gpus is None else f"{name}@{gpus}\n")
         while not any((self.folder / gate).exists() for gate in ("open", f"open-{name}")):
             time.sleep(0.02)
         return self.inner.build(model, taps)

@@ -80,6 +80,7 @@ class Contents:
         self.machine = {k: found[k] for k in ("cpu", "gpus") if k in found}
         self.engines = engines
         self._digests: dict[Path, str] = {}
+        self._models: dict[Path, list[Path]] = {}
 
     def of(self, entry: Entry) -> Known:
         """Returns what the answer of an entry depends on, and its job.
@@ -91,7 +92,7 @@ class Contents:
         told = self.engines[entry.engine.name]
         stopped = told if isinstance(told, Stopped) else None
         facts = {
-            "model": _joined(files[str(p)] for p in _model_files(entry.model)),
+            "model": _joined(files[str(p)] for p in self._model(entry.model)),
             "inputs": _joined(files[str(p.absolute())] for p in entry.inputs),
             "engine": {"spec": entry.engine.spec, "options": dict(entry.engine.options),
                        "describe": {} if stopped else told},
@@ -118,10 +119,16 @@ class Contents:
                 self._digests[path] = hashlib.file_digest(file, "sha256").hexdigest()
         return self._digests[path]
 
+    def _model(self, path: Path) -> list[Path]:
+        """Returns a model's file and those that hold its weights, read once."""
+        if path not in self._models:
+            self._models[path] = _model_files(path)
+        return self._models[path]
+
     def _files(self, entry: Entry) -> list[Path]:
-        found = [*_model_files(entry.model), *(p.absolute() for p in entry.inputs)]
+        found = [*self._model(entry.model), *(p.absolute() for p in entry.inputs)]
         if entry.reference_model is not None:
-            found += _model_files(entry.reference_model)
+            found += self._model(entry.reference_model)
         for text in (entry.engine.spec, entry.engine.reference or "", entry.judge or ""):
             where = text.rpartition(":")[0] or text
             if where.endswith((".py", ".npz", ".json")):
