@@ -10,9 +10,7 @@ from __future__ import annotations
 import math
 import pprint
 import re
-import shutil
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -26,9 +24,9 @@ from debugtaps import (
 )
 from tapsect.escape import code, md
 from tapsect.folder import write_folder
-from tapsect.simplify.specimen import LARGEST
+from tapsect.onefile import copy_model
 
-__all__ = ["SLOT", "Case", "Limit", "case_readme", "copy_model", "write_case"]
+__all__ = ["SLOT", "Case", "Limit", "case_readme", "write_case"]
 
 _OURS = re.compile(r"^\s*(?:from|import)\s+(?:debugtaps|tapsect)\b", re.MULTILINE)
 SLOT = "SETTINGS: Dict[str, Any] = {}"
@@ -115,33 +113,6 @@ def _fill(draft: Path, case: Case) -> None:
     write_json_atomic(draft / "environment.json", dict(case.environment))
     for name, data in case.extra.items():
         (draft / name).write_bytes(data)
-
-
-def copy_model(path: Path, model: bytes | Path) -> None:
-    """Writes a model into a folder that nobody reads yet.
-
-    Args:
-        path: Where.
-        model: Its bytes, or another file of it: weights beside that are taken in, and stand as
-            ``<name>.data`` beside ``path`` when they do not fit into one file.
-    """
-    if isinstance(model, bytes):
-        path.write_bytes(model)
-        return
-    import onnx
-    from google.protobuf.message import EncodeError
-
-    shell = onnx.load(model, load_external_data=False)
-    full = onnx.load(model)
-    with suppress(ValueError, EncodeError):  # over 2 GB in one message
-        size = full.ByteSize()
-        if shell.ByteSize() == size:
-            shutil.copyfile(model, path)
-            return
-        if size <= LARGEST:
-            path.write_bytes(full.SerializeToString())
-            return
-    onnx.save_model(full, path, save_as_external_data=True, location=f"{path.name}.data")
 
 
 def _engine(engine: EngineSpec) -> tuple[dict[str, Any], str | None]:

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from debugtaps import Array, write_json_atomic, write_npz, write_polygraphy, write_text_atomic
-from tapsect.case import copy_model
 from tapsect.escape import code, md
 from tapsect.folder import write_folder
+from tapsect.onefile import copy_model
 
 __all__ = ["CommandCase", "write_command_case"]
 

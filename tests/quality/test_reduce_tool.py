@@ -369,7 +369,7 @@ def test_weights_that_do_not_fit_into_the_file_stand_beside_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: bool
 ) -> None:
     """The limit of 2 GB is lowered; all else is as with weights that are as large."""
-    for module in ("tapsect.simplify.specimen", "tapsect.case"):
+    for module in ("tapsect.simplify.specimen", "tapsect.onefile"):
         monkeypatch.setattr(importlib.import_module(module), "LARGEST", 1 << 20)
     width = 600
     feeds = {"x": np.ones((1, width), np.float32)}

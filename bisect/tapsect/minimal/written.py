@@ -11,7 +11,7 @@ from typing import Any
 
 import tapsect
 from debugtaps import Array, OutputError, write_atomic, write_json_atomic
-from tapsect.case import Case, Limit, copy_model, write_case
+from tapsect.case import Case, Limit, write_case
 from tapsect.case_command import CommandCase, write_command_case
 from tapsect.environment import environment
 from tapsect.finding import Cost, Divergence, Finding, Minimal, Step
@@ -20,6 +20,7 @@ from tapsect.localize.examine import Examined
 from tapsect.minimal.builtin import Builtin
 from tapsect.minimal.ground import Ground
 from tapsect.minimal.plan import Plan
+from tapsect.onefile import copy_model
 from tapsect.simplify import Specimen
 from tapsect.verdict import Signature
 

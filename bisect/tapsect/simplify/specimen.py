@@ -18,6 +18,7 @@ import onnx
 from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, numpy_helper
 
 from debugtaps import Array
+from tapsect.onefile import LARGEST
 
 __all__ = [
     "NodeList",
@@ -34,10 +35,6 @@ __all__ = [
 ]
 
 NodeList = Sequence[NodeProto]
-
-
-LARGEST = (1 << 31) - (1 << 20)
-"""Bytes of weights that fit into one file; the rest is for the graph."""
 
 
 class TooLarge(Exception):
