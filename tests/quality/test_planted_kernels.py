@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,7 +19,7 @@ PLACE = PLACES["chain"]
 LONG = ("block2/Relu", "block3/Conv", "block3/Relu", "block4/Conv", "block4/Relu", "block5/Conv")
 
 
-def fused(path: Sequence[str], **more: object) -> dict[str, object]:
+def fused(path: Sequence[str], **more: Any) -> dict[str, Any]:
     return {"kind": "fusion", "nodes": list(path), "told": True, **more}
 
 
