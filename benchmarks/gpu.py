@@ -129,11 +129,9 @@ def run_bisect(case: Case, device: str) -> dict[str, Any]:
         )  # fmt: skip
     effective = (found.precision or {}).get("effective")
     named = found.cause == "precision_limit" and case.stated in str(effective).split("/")
-    wanted = found.status == "agrees" if case.stated == "fp32" else named
     # Where no kernel rounds more coarsely than asked, there is nothing to name.
-    idle = found.status == "agrees" and case.stated != "fp32"
     return {
-        "right": wanted or idle, "status": found.status, "cause": found.cause,
+        "right": named or found.status == "agrees", "status": found.status, "cause": found.cause,
         "effective": effective, "classes": (found.precision or {}).get("classes"),
         "culprits": list(found.culprit_nodes), "message": found.message,
         "outputs": [[o.name, o.rel_rms, o.floor] for o in found.outputs],
