@@ -68,7 +68,10 @@ def test_two_choices_that_are_bad_only_together_are_both_named(
     fault = {
         "kind": "value", "nodes": [GUILTY], "error": 0.05, "tactic": {GUILTY: BAD, OTHER: "b"},
     }  # fmt: skip
-    words = [*given(tmp_path), *replays([GOOD], [STRUCK]), *chooses(tmp_path / "s", faults=[fault])]
+    # Unforced, the other choice is nearly always the bad one: the good one must be held.
+    variants = {GUILTY: ["direct", BAD], OTHER: ["a", *["b"] * 99]}
+    engine = chooses(tmp_path / "s", faults=[fault], variants=variants)
+    words = [*given(tmp_path), *replays([GOOD], [STRUCK]), *engine]
     assert main(["tactics", "prove", *words, "--out", "o"]) == 0
     assert f"'{BAD}' for '{GUILTY}' together with 'b' for '{OTHER}'" in capsys.readouterr().out
 

@@ -99,6 +99,7 @@ def test_what_could_not_be_judged_counts_for_nothing() -> None:
     tally = tally_of(["s", "g", "sb"], "3")
     assert (tally.good, tally.bad, tally.skipped) == (1, 1, 1)
     assert tally.counts() == (1, 2)
+    assert tally_of(["gsb"], "1").counts() == (1, 2)
 
 
 @pytest.mark.parametrize("text", ["0", "-1", "soon", "1.5", ""])
