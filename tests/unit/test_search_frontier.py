@@ -161,7 +161,7 @@ def test_favoured_taps_go_first_where_not_all_fit() -> None:
         looked.append(taps)
         return Look(accepted=True, relevant=frozenset())
 
-    limit = Limit(budget=3.0, weight=lambda _: 1.0)
+    limit: Limit[int] = Limit(budget=3.0, weight=lambda _: 1.0)
     refine(range(16), probe, limit=limit, favoured=lambda tap: tap in (6, 3, 11))
     assert looked == [(3, 6, 11)]
 
