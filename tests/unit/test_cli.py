@@ -6,6 +6,8 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +39,11 @@ class Called:
         self.model: Any = None
         self.options: dict[str, Any] = {}
 
+    @contextmanager
+    def begun(self, *given: Any) -> Iterator[Any]:
+        """Begins no worker, and remembers which would have begun."""
+        yield given
+
     def __call__(self, model: Any, **options: Any) -> Finding:
         self.model, self.options = model, options
         options["progress"].step("building", "untapped")
@@ -54,6 +61,7 @@ def answer(status: Status = "agrees") -> Finding:
 def diagnosis(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Called:
     called = Called(answer())
     monkeypatch.setitem(vars(tapsect), "bisect", called)
+    monkeypatch.setattr("tapsect.diagnose.workers.begun", called.begun)
     monkeypatch.chdir(tmp_path)
     return called
 
@@ -66,12 +74,14 @@ def test_every_option_reaches_the_diagnosis(diagnosis: Called) -> None:
         --engine onnx --engine-option a=1 b=x,y --engine-python py --reference g.npz
         --reference-model r.onnx --precision fp16 --atol 1e-3 y:0.5 --rtol 1e-2
         --check-error-stat max --max-mape 3 --judge j.py:f --tap-memory 512MiB
-        --timeout 5 --budget 7 --out o --seed 3"""
+        --timeout 5 --budget 7 --out o --seed 3 --tap-mode border --engine-file p.plan"""
     assert main(words.split()) == 0
     progress = diagnosis.options.pop("progress")
     assert callable(progress.step)
     assert diagnosis.model == Path("m.onnx")
     assert diagnosis.options.pop("command")[0] == "tapsect"
+    workers = ("onnx", {"a": 1, "b": "x,y"}, Path("py"), "g.npz", 5.0)
+    assert diagnosis.options.pop("begun") == workers
     assert diagnosis.options == {
         "inputs": ["a.npz", "b.json", "c.py"],
         "input_shapes": {"x": (1, 2), "y": ()},
@@ -86,6 +96,8 @@ def test_every_option_reaches_the_diagnosis(diagnosis: Called) -> None:
         ),
         "judge": "j.py:f",
         "tap_memory": 512 << 20,
+        "tap_mode": "border",
+        "engine_file": Path("p.plan"),
         "timeout": 5.0,
         "budget": 7.0,
         "out": Path("o"),

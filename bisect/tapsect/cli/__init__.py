@@ -25,7 +25,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")
     try:
-        return _run(list(sys.argv[1:] if argv is None else argv))
+        return _run(sys.argv[1:]) if argv is None else _command(list(argv))
     except KeyboardInterrupt:
         return _fail(_INTERRUPTED, 130)
     except TapsError as error:
@@ -35,6 +35,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(argv: list[str]) -> int:
+    """Runs the words of the process; the workers that they need begin before they are read."""
     count = _workers(argv)
     if not count:
         return _command(argv)

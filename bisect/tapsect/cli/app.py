@@ -132,34 +132,17 @@ def bisect(
 
             shapes = parse_input_shapes(input_shapes or ())
             tolerance = Tolerance.parse(
-                atol=atol or (),
-                rtol=rtol or (),
-                check_error_stat=check_error_stat or (),
+                atol=atol or (), rtol=rtol or (), check_error_stat=check_error_stat or (),
                 max_mape=max_mape or (),
-            )
+            )  # fmt: skip
             finding = tapsect.bisect(
-                model,
-                inputs=inputs or (),
-                input_shapes=shapes or None,
-                engine=engine,
-                engine_options=settings or None,
-                engine_python=engine_python,
-                engine_file=engine_file,
-                reference=reference,
-                reference_model=reference_model,
-                precision=precision,
-                tolerance=tolerance,
-                judge=judge,
-                tap_memory=memory,
-                tap_mode=tap_mode,
-                timeout=timeout,
-                budget=budget,
-                out=folder,
-                seed=seed,
-                progress=progress,
-                command=("tapsect", *sys.argv[1:]),
-                begun=begun,
-            )
+                model, inputs=inputs or (), input_shapes=shapes or None, engine=engine,
+                engine_options=settings or None, engine_python=engine_python,
+                engine_file=engine_file, reference=reference, reference_model=reference_model,
+                precision=precision, tolerance=tolerance, judge=judge, tap_memory=memory,
+                tap_mode=tap_mode, timeout=timeout, budget=budget, out=folder, seed=seed,
+                progress=progress, command=("tapsect", *sys.argv[1:]), begun=begun,
+            )  # fmt: skip
         from tapsect.report import write_page, write_reports
 
         write_reports(make_folder(folder), finding)
