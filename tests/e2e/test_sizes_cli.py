@@ -88,6 +88,11 @@ def test_a_size_that_raises_does_not_hide_the_others(capsys: pytest.CaptureFixtu
     assert "x.0=4: agrees" in shown
 
 
+def test_where_all_sizes_fail_none_is_blamed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["sweep", model(), "--dim", "batch=1,2", *wrong("y.__imul__(1.1)"), "-q"]) == 1
+    assert "No size is to blame" in capsys.readouterr().out
+
+
 def test_real_kernels_agree_at_all_sizes(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["sweep", model(), "--dim", "batch=1,2,7,33", "--out", "o", "-q"]) == 0
     assert "at all 4 sizes" in capsys.readouterr().out

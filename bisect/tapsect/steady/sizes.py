@@ -193,6 +193,8 @@ def _finding(subject: Subject, sized: Sequence[Sized], seconds: float) -> Findin
             f"{options.engine} fails at {len(failing)} of {len(sized)} sizes, first at"
             f" {first.words}: {first.why}."
         )
+        if len(failing) == len(sized):
+            message += " No size is to blame: tapsect bisect says why it fails."
     some = 0 < len(failing) < len(sized)
     return Finding(
         message=message, status="diverges" if failing else "agrees",
