@@ -125,7 +125,11 @@ class Unseen:
 
 @dataclass(frozen=True, slots=True)
 class Fix:
-    """A change that was tried and what it did."""
+    """A change that was tried and what it did.
+
+    Errors are the worst output's rms error over the rms of what it should be; latencies seconds
+    of one run.  ``cures`` is false where an error of rounding was only halved.
+    """
 
     kind: str
     setting: str
@@ -133,6 +137,7 @@ class Fix:
     error_after: float | None = None
     latency_before: float | None = None
     latency_after: float | None = None
+    cures: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,6 +40,58 @@ def look(folder: Path, path: Path, feeds: dict[str, np.ndarray], **options: obje
     return bisect(path, inputs=[feeds], engine="openvino", engine_options=options, out=out)
 
 
+KEPT = """
+<ir_version: 8, opset_import: ["" : 17]>
+convs (float[1, 8, 16, 16] x) => (float[1, 8, 16, 16] y) <float[8, 8, 3, 3] w, float[8] bias>
+{
+    a = Conv <pads = [1, 1, 1, 1]> (x, w, bias)
+    b = Tanh (a)
+    y = Conv <pads = [1, 1, 1, 1]> (b, w, bias)
+}
+"""
+
+
+def kept(folder: Path) -> Path:
+    from onnx import numpy_helper
+
+    rng = np.random.default_rng(0)
+    proto = parser.parse_model(KEPT)
+    for name, shape in (("w", (8, 8, 3, 3)), ("bias", (8,))):
+        value = rng.standard_normal(shape).astype(np.float32)
+        proto.graph.initializer.append(numpy_helper.from_array(value, name))
+    for node in proto.graph.node:
+        node.name = f"part/{node.output[0]}"
+    return save(proto, folder / "model.onnx")
+
+
+def test_every_knob_is_a_property_that_it_takes(tmp_path: Path) -> None:
+    path = kept(tmp_path)
+    with Host(resolve("openvino", {})) as engine:
+        knobs = dict(engine.knobs())
+        assert knobs.pop("f32_nodes") == {"any": "nodes"}
+        assert {"SNIPPETS_MODE", "INFERENCE_PRECISION_HINT"} <= set(knobs)
+        for option, values in knobs.items():
+            engine.turn({option: values[0]})
+            engine.build(path).close()
+
+
+@needs_bf16
+def test_single_nodes_stay_in_f32_while_the_rest_is_bf16(tmp_path: Path) -> None:
+    """A Conv with a bias is two operators there; both must stay."""
+    path = kept(tmp_path)
+    feeds = {"x": np.random.default_rng(1).standard_normal((1, 8, 16, 16)).astype(np.float32)}
+    answers = []
+    names = ["part/a", "part/b", "part/y"]
+    for kept_nodes in (None, [], "part/y", names):
+        options = F32 if kept_nodes is None else {**BF16, "f32_nodes": kept_nodes}
+        with Host(resolve("openvino", options)) as engine:
+            answers.append(engine.build(path).run(feeds)["y"])
+    right, coarse, one, every = answers
+    worst = [np.abs(each - right).max() for each in (coarse, one, every)]
+    assert worst[0] > worst[1] > worst[2]
+    assert worst[2] < 1e-5 * np.abs(right).max()
+
+
 MLP = """
 <ir_version: 8, opset_import: ["" : 17]>
 mlp (float[n, 16] x) => (float[n, 16] y)

@@ -77,6 +77,12 @@ def test_two_settings_that_are_needed_together(model: Path) -> None:
     assert settings(fixed(model, cures=[["k3", "k30"]])) == ["k3=1 k30=1"]
 
 
+def test_what_does_not_hold_in_a_fresh_process_is_no_cure(model: Path) -> None:
+    finding = fixed(model, cures=[["k6"]], warm=True)
+    assert settings(finding) == []
+    assert any(s.decision == "no setting cures" for s in finding.trail)
+
+
 def test_a_build_error_is_cured_as_well(model: Path) -> None:
     finding = fixed(model, cures=[["k9"]], fails=True)
     assert finding.failure == "build_error"

@@ -134,6 +134,7 @@ def test_an_engine_that_takes_names_keeps_the_one_node_that_cancels(tmp_path: Pa
     assert last.error_before is not None
     assert last.error_after is not None
     assert last.error_after < last.error_before / 2
+    assert not last.cures
     told = [s.decision for s in finding.trail if s.step == "precision"]
     assert told == [
         "no small set does: keeping 6 of 6 nodes in fp32 cures",

@@ -151,12 +151,14 @@ def _print(finding: Finding, folder: Path, *, quiet: bool, as_json: bool, verbos
 
 
 def _line(fix: Fix) -> str:
-    how = f"--engine-option {fix.setting}" if fix.kind == "knobs" else fix.setting
+    is_option = "=" in fix.setting.partition(" ")[0]
+    how = f"--engine-option {fix.setting}" if is_option else fix.setting
+    verb = "Cured" if fix.cures else "Halved or better"
     parts = [
         f"error {_number(fix.error_before)} -> {_number(fix.error_after)}",
         f"latency {_time(fix.latency_before)} -> {_time(fix.latency_after)}",
     ]
-    return f"Cured by {how}: {', '.join(parts)}"
+    return f"{verb} by {how}: {', '.join(parts)}"
 
 
 def _number(value: float | None) -> str:

@@ -89,7 +89,7 @@ class CureTest:
                     subject.engine.close()  # the next request starts a fresh process
                 outcome = prober.look(
                     model or subject.model, subject.samples, purpose="fix",
-                    fresh=fresh + (TIMED if timed else 0), timed=timed, keep=timed,
+                    fresh=fresh + (TIMED if timed else 0), timed=timed,
                 )  # fmt: skip
         except (SpecError, WorkerError):  # it cannot be set so, or dies of it
             return Tried(cures=False)

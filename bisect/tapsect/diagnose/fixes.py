@@ -240,7 +240,9 @@ class _Fixer:
         if self.before is None:
             self.before = self.test.look(timed=True)
         was = self.before
-        found = Fix(kind, what, was.error, tried.error, was.latency, tried.latency)
+        found = Fix(
+            kind, what, was.error, tried.error, was.latency, tried.latency, cures=tried.cures
+        )  # fmt: skip
         self.told.fixes = (*self.told.fixes, found)
 
 
