@@ -306,7 +306,7 @@ def test_the_page_without_its_packages_is_an_install_line(
     assert not (tmp_path / "new").exists()
 
 
-JUNK: tuple[Any, ...] = (None, 5, -1.5, True, "junk", [], ["junk"], {}, {"junk": [1]}, [{"junk": 1}])
+JUNK: tuple[Any, ...] = (None, 5, -1.5, True, "junk", [], ["junk"], {}, {"junk": [1]}, [{"a": 1}])
 
 
 @pytest.mark.parametrize("junk", JUNK, ids=repr)
