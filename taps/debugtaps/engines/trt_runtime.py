@@ -12,7 +12,7 @@ from typing import Any, Dict, Tuple
 
 import numpy as np
 
-from debugtaps.engines.trt_log import NoMemory, TensorRtError
+from debugtaps.engines.trt_log import NoMemory, TensorRtError, errors_of
 from debugtaps.engines.trt_memory import CudaError, Memory
 from debugtaps.engines.trt_settings import BadOption, Profile, covers
 
@@ -94,6 +94,14 @@ def _listener(trt: Any, memory: Memory) -> Any:
     return Listener()
 
 
+def _unloadable(errors: Sequence[str]) -> Exception:
+    """Returns why a plan was not loaded; a GPU that TensorRT does not serve is no fault of it."""
+    said = " ".join(errors[-1].split()) if errors else "it is damaged, or another version's"
+    if "cannot run on this GPU" in said:
+        return BadOption("TensorRT does not serve this GPU: %s" % said)
+    return TensorRtError("the plan cannot be read: %s" % said)
+
+
 def _three(shapes: Sequence[Sequence[int]]) -> Any:
     return tuple(tuple(int(size) for size in shape) for shape in shapes)
 
@@ -104,7 +112,7 @@ class Runner:
     Args:
         trt: TensorRT.
         cuda: The CUDA runtime.
-        logger: The process's logger.
+        logger: The process's logger, whose ``lines`` hold what it heard last.
         plan: The serialised engine.
         debug: Tensors to be heard by a debug listener.
     """
@@ -117,7 +125,7 @@ class Runner:
         self.runtime = trt.Runtime(logger)  # lives as long as the engine
         self.engine = self.runtime.deserialize_cuda_engine(plan)
         if self.engine is None:
-            raise TensorRtError("the plan cannot be read: it is damaged, or another version's")
+            raise _unloadable(errors_of(logger.lines))
         self.memory = Memory(cuda)
         self.context = self._context()
         if self.context is None:

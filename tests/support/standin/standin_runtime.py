@@ -17,6 +17,9 @@ class Runtime:
         self.logger = logger
 
     def deserialize_cuda_engine(self, data):
+        if "refuse" in standin_script.read():
+            self.logger.log(Severity.ERROR, standin_script.read()["refuse"])
+            return None
         try:
             return Engine(json.loads(bytes(data)))
         except ValueError:

@@ -6,6 +6,7 @@
 ``die``         ``build`` or ``run``: the process ends there
 ``hang``        the same, for ever
 ``fail``        text: the build returns no plan and logs this
+``refuse``      text: no plan is loaded and this is logged
 ``silent``      outputs that no kernel writes
 ``deaf``        debug tensors never arrive
 ``cuda_error``  what the stream answers with
