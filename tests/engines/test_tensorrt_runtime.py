@@ -103,6 +103,7 @@ def test_a_wrong_kernel_is_found_with_its_fusion_and_a_reproduce_line(
     assert "--optShapes=b:1x1" in found.engine["describe"]["reproduce"]
 
 
+@pytest.mark.slow
 def test_builds_that_choose_another_tactic_are_flaky(
     model: Path, script: Script, tmp_path: Path
 ) -> None:

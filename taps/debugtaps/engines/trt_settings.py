@@ -25,7 +25,7 @@ Shape = Tuple[int, ...]
 Profile = Dict[str, Tuple[Shape, Shape, Shape]]
 """Smallest, usual and largest shape of each input (of a shape tensor: values)."""
 
-Range = Mapping[str, Any]
+Range = Dict[str, Any]
 """What the data of one input need: ``min``, ``opt``, ``max`` and, of small integers, ``values``."""
 
 TAP_MODES = ("mark", "debug")
