@@ -22,7 +22,7 @@ from tapsect.diagnose.subject import Subject
 from tapsect.diagnose.told import Told
 from tapsect.simplify import TooLarge, whole
 
-__all__ = ["Kept", "Keeper", "node_option"]
+__all__ = ["Keeper", "Kept", "node_option"]
 
 Tell = Callable[[str, str, str], None]
 
