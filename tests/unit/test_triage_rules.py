@@ -10,8 +10,9 @@ import pytest
 
 from tapsect.finding import Finding
 from tapsect.triage.job import Stopped
+from tapsect.triage.proof import changed_release
 from tapsect.triage.signatures import Signature, of_finding, of_stop
-from tapsect.triage.since import borders, differences
+from tapsect.triage.since import Look, Since, borders, differences
 from tapsect.triage.states import Past, Seen, Verdict, judge
 from tapsect.triage.suite import Expectation
 
@@ -192,3 +193,24 @@ def test_what_could_not_be_judged_is_told_without_names_and_numbers() -> None:
     two = of_stop(Stopped("failed", "node 'b/Conv' of /y/n.onnx failed after 9 s"), "ort")
     assert one == two
     assert of_stop(Stopped("time", "stopped after 9 s"), "ort").symptom == "over its limit of time"
+
+
+def looked(version: str | None, name: str = "onnxruntime") -> Look:
+    versions = {} if version is None else {"versions": {name: version, "numpy": version}}
+    return Look("run", DAY, {"engine": {"describe": {"name": name, **versions}}})
+
+
+@pytest.mark.parametrize(
+    ("good", "bad", "expected"),
+    [
+        (looked("1.9"), looked("1.10"), ("onnxruntime", "1.9", "1.10")),
+        (looked("1.10"), looked("1.9"), ("onnxruntime", "1.9", "1.10")),
+        (looked("1.9"), looked("1.9"), None),
+        (looked(None), looked("1.9"), None),
+        (None, looked("1.9"), None),
+    ],
+)
+def test_the_release_that_changed(
+    good: Look | None, bad: Look, expected: tuple[str, str, str] | None
+) -> None:
+    assert changed_release(Since(good, bad)) == expected

@@ -49,6 +49,13 @@ Shared = Annotated[
         "results; without it they travel through Ray's object store.",
     ),
 ]
+BisectVersions = Annotated[
+    bool,
+    typer.Option(
+        "--bisect-versions",
+        help="Try the releases of the engine between last good and first bad, for each new fault.",
+    ),
+]
 HistoryOption = Annotated[
     str | None,
     typer.Option("--history", metavar="FILE|URL", help="In place of the suite's history."),
@@ -94,6 +101,7 @@ def _root() -> None:
 def run(
     suite: SuiteFile, only: Only = None, since: Since = None, fresh: Fresh = False,
     jobs: Jobs = None, ray: RayAddress = None, shared: Shared = None,
+    bisect_versions: BisectVersions = False,
     history: HistoryOption = None, out: OutDir = None, as_json: SummaryJson = False,
     quiet: o.Quiet = False, verbose: All = False,
 ) -> int:  # fmt: skip
@@ -119,7 +127,7 @@ def run(
     from tapsect.triage.answers.plain import headline
     from tapsect.triage.whole import How, run_suite
 
-    how = How(only or (), since, fresh, jobs, ray, shared, history, out)
+    how = How(only or (), since, fresh, jobs, ray, shared, bisect_versions, history, out)
     with watching(quiet=quiet or as_json) as progress:
         summary, folder = run_suite(suite, how, progress=progress)
     if as_json:

@@ -20,7 +20,7 @@ from tapsect.environment import environment
 from tapsect.triage.job import Job, Stopped
 from tapsect.triage.plan import EngineChoice, Entry
 
-__all__ = ["Contents", "Known", "told_engines"]
+__all__ = ["Contents", "Known", "arguments", "shared", "told_engines"]
 
 _LOAD_S = 120.0
 
@@ -99,16 +99,16 @@ class Contents:
             "precision": entry.engine.precision, "machine": self.machine,
             "tapsect": tapsect.__version__,
         }  # fmt: skip
-        arguments = _arguments(entry)
+        given = arguments(entry)
         # Folders differ from machine to machine, contents do not.
-        plain = json.dumps(arguments, sort_keys=True)
+        plain = json.dumps(given, sort_keys=True)
         for path, digest in sorted(files.items(), key=lambda f: -len(f[0])):
             plain = plain.replace(json.dumps(path)[1:-1], digest)
         body = json.dumps([facts, plain], sort_keys=True, default=str)
         key = hashlib.sha256(body.encode()).hexdigest()
         limits = entry.limits.model_dump(exclude_none=True, include={"time", "memory"})
         job = Job(
-            key, key[:20], entry.name, arguments, files,
+            key, key[:20], entry.name, given, files,
             {k: float(v) for k, v in limits.items()}, entry.engine.gpus, entry.engine.cpus,
         )  # fmt: skip
         return Known(entry, facts, job, stopped)
@@ -149,7 +149,7 @@ def _joined(digests: Iterable[str]) -> str:
     return hashlib.sha256("".join(digests).encode()).hexdigest()[:16]
 
 
-def _arguments(entry: Entry) -> dict[str, Any]:
+def arguments(entry: Entry) -> dict[str, Any]:
     """Returns the arguments of ``tapsect.bisect``, those that are given, as JSON data."""
     engine, limits = entry.engine, entry.limits
     given: dict[str, Any] = {

@@ -184,6 +184,12 @@ class History:
                 found |= {row.digest: row for row in connection.execute(query)}
         return found
 
+    def prove(self, digest: str, proof: str) -> None:
+        """Writes down which release brought a fault."""
+        with self.database.transaction() as connection:
+            mine = signatures.c.digest == digest
+            connection.execute(sa.update(signatures).where(mine).values(proof=proof))
+
     def result(self, finding: str) -> Mapping[str, Any] | None:
         """Returns the ``result.json`` of a finding."""
         query = sa.select(findings.c.result).where(findings.c.id == finding)

@@ -48,6 +48,7 @@ class Group:
         rows: The entries.
         fresh: Whether no earlier run has seen it.
         hits: How many entries it hit in each run of the trend.
+        proof: Which release of the engine brought it, where that was tried; else empty.
     """
 
     digest: str
@@ -58,6 +59,7 @@ class Group:
     rows: tuple[Row, ...]
     fresh: bool
     hits: tuple[int, ...] = ()
+    proof: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,4 +171,5 @@ def _group(
     return Group(
         told.digest, told.words, state, told.first_run, told.first_seen, mine,
         told.first_run == run.id, tuple(count[told.digest] for _, count in hits),
+        told.proof or "",
     )  # fmt: skip

@@ -59,6 +59,7 @@ signatures = sa.Table(
     sa.Column("body", sa.JSON, nullable=False),
     sa.Column("first_run", sa.String(32), nullable=False),
     sa.Column("first_seen", Moment, nullable=False),
+    sa.Column("proof", sa.Text),
 )  # fmt: skip
 
 findings = sa.Table(

@@ -16,7 +16,9 @@ from tapsect.triage.database import Database
 from tapsect.triage.history import History
 from tapsect.triage.local import Executor, Local
 from tapsect.triage.nightly import FINDINGS, Clock, Night, utc_now
-from tapsect.triage.plan import read_plan
+from tapsect.triage.plan import Entry, read_plan
+from tapsect.triage.proof import prove
+from tapsect.triage.states import NEWS
 from tapsect.triage.suite import read_suite
 from tapsect.triage.summary import Summary, summarise
 
@@ -34,6 +36,7 @@ class How:
         jobs: How many at once; one a GPU, or one, when not given.
         ray: The address of a Ray cluster.
         shared: A folder, as fsspec names it, that driver and nodes of the cluster can reach.
+        versions: Whether the release of the engine that brought a new fault is searched for.
         history: Where it is kept, in place of what the suite says.
         out: The folder of results, in place of what the suite says.
     """
@@ -44,6 +47,7 @@ class How:
     jobs: int | None = None
     ray: str | None = None
     shared: str | None = None
+    versions: bool = False
     history: str | None = None
     out: Path | None = None
 
@@ -66,16 +70,35 @@ def run_suite(
     """
     plan = read_plan(path)
     entries = plan.only(how.only)
+    listener = progress or Silent()
     out = how.out or plan.folder / plan.suite.out
     told = how.history
     with Database(told or plan.suite.history, Path() if told else plan.folder) as database:
         history = History(database)
         since = moment(history, how.since) if how.since is not None else None
         with _executor(how, out) as executor:
-            night = Night(plan, history, out, now, how.fresh, progress or Silent())
+            night = Night(plan, history, out, now, how.fresh, listener)
             run = night.run(entries, executor, since=since)
         summary = summarise(history, run)
+        if how.versions and _proved(summary, entries, history, listener):
+            summary = summarise(history, run)
         return summary, write_answers(out, summary, history)
+
+
+def _proved(
+    summary: Summary, entries: Sequence[Entry], history: History, progress: Progress
+) -> bool:
+    """Searches for the release that brought each fault that is news; returns whether any was."""
+    named = {entry.name: entry for entry in entries}
+    proofs = {}
+    for group in summary.groups:
+        row = next((r for r in group.rows if r.state in NEWS and r.since is not None), None)
+        if row is not None and row.since is not None:
+            proofs[group.digest] = prove(named[row.entry], row.since, progress)
+    for digest, proof in proofs.items():
+        if proof is not None:
+            history.prove(digest, proof)
+    return any(proofs.values())
 
 
 @contextmanager

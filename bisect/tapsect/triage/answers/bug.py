@@ -33,6 +33,7 @@ def render_bug(group: Group, result: Mapping[str, Any] | None, *, root: str) -> 
     if len(group.rows) > _LISTED:
         lines.append(f"- … and {len(group.rows) - _LISTED} more")
     lines += ["", "## Since when", "", *(f"- {md(line)}" for line in since_words(shown)), ""]
+    lines += [md(group.proof), ""] if group.proof else []
     lines += [f"## The case of {code(shown.entry)}", ""]
     if result is None:
         return "\n".join([*lines, md(shown.message), ""])

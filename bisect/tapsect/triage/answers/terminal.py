@@ -57,8 +57,9 @@ def _group(group: Group, summary: Summary) -> Iterator[str]:
         yield f"  {row.state:9s} {row.entry}{_beside(row)}"
     if len(group.rows) > _LISTED:
         yield f"  … and {len(group.rows) - _LISTED} more"
-    for line in since_words(group.rows[0]):
-        yield f"    {line}"
+    for line in (*since_words(group.rows[0]), group.proof):
+        if line:
+            yield f"    {line}"
 
 
 def _beside(row: Row) -> str:
