@@ -142,12 +142,13 @@ class Fix:
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What the diagnosis cost: engine builds and runs; reduction builds counted apart."""
+    """What the diagnosis cost: engine builds and runs; those of reduction and fixes apart."""
 
     builds: int = 0
     runs: int = 0
     seconds: float = 0.0
     reduce_builds: int = 0
+    fix_builds: int = 0
 
 
 @dataclass(frozen=True, slots=True)

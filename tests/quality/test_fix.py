@@ -62,7 +62,8 @@ def test_a_diagnosis_names_the_guilty_setting_by_itself(model: Path) -> None:
     assert step.decision == "cured by passes=P21"
     assert "64 settings" in step.why
     # In groups: 2·log2(32) on the smallest case, then 2 of the whole and 2 timed.
-    assert step.builds <= 20
+    assert step.builds == finding.cost.fix_builds <= 20
+    assert finding.cost.builds <= 5
 
 
 def test_without_a_budget_nothing_is_tried(model: Path) -> None:

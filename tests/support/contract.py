@@ -105,7 +105,10 @@ PARTS: Mapping[str, Mapping[str, Rule]] = {
     "minimal": MINIMAL,
     "first_divergence": PLACE,
     "coverage": {"tensors": _count, **dict.fromkeys(REST, _count)},
-    "cost": {"builds": _count, "runs": _count, "seconds": _number, "reduce_builds": _count},
+    "cost": {
+        "builds": _count, "runs": _count, "seconds": _number, "reduce_builds": _count,
+        "fix_builds": _count,
+    },
 }
 LISTS: Mapping[str, Mapping[str, Rule]] = {
     "outputs": OUTPUT, "also": PLACE, "harmless": PLACE, "fixes": FIX, "trail": STEP,
@@ -155,7 +158,7 @@ def _sense(body: Mapping[str, Any]) -> Iterator[str]:
     if "\n" in body["message"].strip() or not body["message"].strip():
         yield "message is not one sentence"
     if sum(step["builds"] for step in body["trail"]) > (
-        body["cost"]["builds"] + body["cost"]["reduce_builds"]
+        body["cost"]["builds"] + body["cost"]["reduce_builds"] + body["cost"]["fix_builds"]
     ):
         yield "the trail counts more builds than there were"
     minimal = body["minimal"]

@@ -171,7 +171,9 @@ class _Diagnosis:
             return
         with suppress(TapsError):
             judge = EndJudge(self.subject, truth.result())
+        builds = self.subject.prober.builds
         fix(self.subject, self.told, judge, self._step, time.monotonic() - self.started)
+        self.told.fix_builds = self.subject.prober.builds - builds
 
     def _step(self, step: str, decision: str, why: str) -> None:
         """Writes a step down, with the builds since the last one."""

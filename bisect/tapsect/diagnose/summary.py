@@ -76,8 +76,8 @@ class _Composer:
             fixes=told.fixes,
             unseen=told.located.unseen if told.located else (),
             cost=Cost(
-                subject.prober.builds - reduce_builds, subject.prober.runs,
-                round(told.seconds, 3), reduce_builds,
+                subject.prober.builds - reduce_builds - told.fix_builds, subject.prober.runs,
+                round(told.seconds, 3), reduce_builds, told.fix_builds,
             ),
             trail=told.trail,
             repeats=self._repeats(),

@@ -39,6 +39,7 @@ class Told:
     explained: str = ""
     kernel: Judgement | None = None
     fixes: tuple[Fix, ...] = ()
+    fix_builds: int = 0
     inputs: InputsSeen | None = None
     trail: tuple[Step, ...] = ()
     seconds: float = 0.0

@@ -258,6 +258,8 @@ def _cost(finding: Finding) -> str:
     words = f"{_count(cost.builds, 'build')}, {_count(cost.runs, 'run')}, {cost.seconds:.1f} s"
     if cost.reduce_builds:
         words += f"; {_count(cost.reduce_builds, 'build')} more to reduce"
+    if cost.fix_builds:
+        words += f"; {_count(cost.fix_builds, 'build')} to find a cure"
     return words
 
 
