@@ -145,7 +145,7 @@ def bench_tapsect(task: Task, attempt: int) -> Row:
     return Row(
         "tapsect",
         task.nodes,
-        cost["builds"] + cost["reduce_builds"],
+        cost["builds"] + cost["reduce_builds"] + cost["fix_builds"],
         seconds,
         peak,
         found["culprit_nodes"] == [task.node],

@@ -70,7 +70,7 @@ def assert_sound(found: Diagnosed) -> None:
     parts = ("verified", "fused_away", "untappable", "unreliable", "not_judged")
     assert body["coverage"]["tensors"] == sum(body["coverage"][p] for p in parts)
     assert sum(step.builds for step in finding.trail) <= (
-        finding.cost.builds + finding.cost.reduce_builds
+        finding.cost.builds + finding.cost.reduce_builds + finding.cost.fix_builds
     )
     assert finding.exit_code == {"agrees": 0, "diverges": 1, "inconclusive": 3}[finding.status]
     assert not (found.folder / ".work").exists()
