@@ -76,6 +76,10 @@ class Browser:
     def point(self, plot: str, source: str, row: int, *, click: bool = False) -> None:
         """Moves the mouse to one mark of a picture, and presses it."""
         self.js("document.getElementById(arguments[0]).scrollIntoView({block: 'center'})", plot)
+        self.driver.execute_async_script(  # what was changed before is drawn first
+            "const done = arguments[0];"
+            "requestAnimationFrame(() => requestAnimationFrame(() => setTimeout(done, 50)))"
+        )
         x, y = self.js(SPOT, plot, source, row)
         for kind in ("mouseMoved", "mouseMoved", *(["mousePressed", "mouseReleased"] * click)):
             more = {"button": "left", "clickCount": 1} if kind != "mouseMoved" else {}

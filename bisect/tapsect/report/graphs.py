@@ -40,7 +40,7 @@ def graph(profile: Profile, drawing: Drawing, culprits: Collection[int]) -> Figu
         drawing: What is drawn, and where.
         culprits: Numbers of the operators at fault.
     """
-    from bokeh.models import ColumnDataSource, HoverTool
+    from bokeh.models import ColumnDataSource, HoverTool, TapTool
 
     x, y = zip(*drawing.places, strict=True)
     centre = drawing.home[next(iter(culprits), drawing.nodes[0])]
@@ -72,6 +72,7 @@ def graph(profile: Profile, drawing: Drawing, culprits: Collection[int]) -> Figu
     plot.add_tools(
         HoverTool(renderers=[marks], tooltips=[("", "@name"), ("op", "@op"), ("", "@text")])
     )
+    plot.select_one(TapTool).renderers = [marks]  # not the labels beside them
     legend_above(plot, 2)
     return plot
 
