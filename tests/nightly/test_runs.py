@@ -18,8 +18,11 @@ import pytest
 
 pytest.importorskip("sqlalchemy")
 
+import onnx
+
+from debugtaps import OutputError
 from support import gated_engine
-from support.nights import Suite, states
+from support.nights import Suite, states, value_at
 from tapsect.triage.content import Contents, told_engines
 from tapsect.triage.job import Done
 from tapsect.triage.local import Local
@@ -182,6 +185,43 @@ def test_a_model_that_misbehaves_costs_only_its_own_slot(
     (group,) = summary.groups
     assert signature in group.words
     assert summary.exit_code == 1
+
+
+def test_a_model_that_is_none_costs_only_its_own_slot(zoo: Zoo) -> None:
+    zoo.models("m0", "m1", "m2")
+    (zoo.folder / "m1/model.onnx").write_bytes(b"not a model")
+    shell = onnx.load(zoo.folder / "m2/model.onnx")
+    onnx.save(
+        shell, zoo.folder / "m2/model.onnx", save_as_external_data=True, location="w",
+        size_threshold=0,
+    )  # fmt: skip
+    (zoo.folder / "m2/w").unlink()
+    zoo.write({"e": []}, ["m0", "m1", "m2"])
+    summary = zoo.night(1)
+    assert states(summary) == {"m0/e": "agrees", "m1/e": "new", "m2/e": "new"}
+    said = {row.entry: row.message for row in summary.rows}
+    assert "model.onnx" in said["m1/e"]
+    assert "w" in said["m2/e"]
+
+
+def test_a_folder_that_cannot_be_made_is_said_before_any_work(zoo: Zoo) -> None:
+    zoo.gated("m0")
+    (zoo.folder / "file").touch()
+    with pytest.raises(OutputError, match="cannot be written"):
+        zoo.night(1, out=zoo.folder / "file/out")
+    assert zoo.built == {}
+
+
+def test_a_fault_is_gone_when_no_entry_has_it_any_more(zoo: Zoo) -> None:
+    """What a run leaves out is not fixed by it."""
+    zoo.models("m0", "m1")
+    both = [value_at("m0/Tanh"), value_at("m1/Tanh")]
+    gone = []
+    for number, (faults, only) in enumerate([(both, ()), (both[:1], ["m1/*"]), ([], ())], 1):
+        zoo.write({"e": faults}, ["m0", "m1"])
+        summary = zoo.night(number, only=only)
+        gone.append([group.words for group in summary.groups if not group.rows])
+    assert gone == [[], [], ["engine defect in Tanh float on planted on ort: accuracy, scaled"]]
 
 
 def test_each_gpu_has_one_job_at_a_time(zoo: Zoo) -> None:

@@ -114,6 +114,8 @@ def perform(told: Mapping[str, Any], files: Mapping[str, Any], carrier: Carrier)
     try:
         tree = room / "files"
         for path, digest in job.files.items():
+            if digest not in files:  # it is not on the driver either, which is then said
+                continue
             local = Path(f"{tree}{path}")
             local.parent.mkdir(parents=True, exist_ok=True)
             carrier.fetch(files[digest], local)

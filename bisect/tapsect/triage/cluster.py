@@ -82,9 +82,8 @@ class Cluster:
     def _submit(self, job: Job) -> Any:
         import ray
 
-        files = {
-            digest: self.carrier.give(digest, Path(path)) for path, digest in job.files.items()
-        }
+        there = {path: digest for path, digest in job.files.items() if Path(path).is_file()}
+        files = {digest: self.carrier.give(digest, Path(path)) for path, digest in there.items()}
         memory = job.limits.get("memory")
         task = ray.remote(perform).options(
             num_cpus=job.cpus, num_gpus=job.gpus, memory=memory, max_retries=RETRIES,

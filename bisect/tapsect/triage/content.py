@@ -83,11 +83,7 @@ class Contents:
         self._models: dict[Path, list[Path]] = {}
 
     def of(self, entry: Entry) -> Known:
-        """Returns what the answer of an entry depends on, and its job.
-
-        Raises:
-            ModelError: The model is no ONNX file.
-        """
+        """Returns what the answer of an entry depends on, and its job."""
         files = {str(p): self._digest(p) for p in self._files(entry)}
         told = self.engines[entry.engine.name]
         stopped = told if isinstance(told, Stopped) else None
@@ -115,8 +111,11 @@ class Contents:
 
     def _digest(self, path: Path) -> str:
         if path not in self._digests:
-            with path.open("rb") as file:
-                self._digests[path] = hashlib.file_digest(file, "sha256").hexdigest()
+            try:
+                with path.open("rb") as file:
+                    self._digests[path] = hashlib.file_digest(file, "sha256").hexdigest()
+            except OSError as error:  # this, too, is said where it is diagnosed
+                self._digests[path] = f"unreadable: {error.strerror}"
         return self._digests[path]
 
     def _model(self, path: Path) -> list[Path]:
@@ -141,7 +140,10 @@ def _model_files(path: Path) -> list[Path]:
     path = path.absolute()
     if path.suffix != ".onnx":
         return [path]
-    return [path, *(path.parent / name for name in external_files(path))]
+    try:
+        return [path, *(path.parent / name for name in external_files(path))]
+    except Exception:  # no ONNX file: what is wrong with it is said where it is diagnosed
+        return [path]
 
 
 def _joined(digests: Iterable[str]) -> str:

@@ -49,7 +49,7 @@ def main(file: str) -> int:
         write_json_atomic(stop_file(folder), {"kind": kind, "message": str(error)})
     except Exception as error:  # told in one sentence; the rest is in the log beside the folder
         traceback.print_exc()
-        said = f"tapsect itself failed ({type(error).__name__})"
+        said = f"tapsect itself failed ({type(error).__name__}); see {folder.name}.log"
         write_json_atomic(stop_file(folder), {"kind": "failed", "message": said})
     return 1
 

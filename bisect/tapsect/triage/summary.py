@@ -113,7 +113,7 @@ def summarise(history: History, run: Run) -> Summary:
     rows = [_row(each, looks) for each in mine]
     rows.sort(key=lambda r: (STATES.index(r.state), r.entry))
     trend, hits = _trend(history, run)
-    digests = {r.signature for r in rows if r.signature} | _gone(rows, hits)
+    digests = {r.signature for r in rows if r.signature} | _gone(history, run, rows)
     told = history.signatures(digests)
     groups = [_group(told[d], rows, run, hits) for d in digests]
     groups.sort(key=lambda g: (STATES.index(g.state), -len(g.rows), g.digest))
@@ -156,11 +156,21 @@ def _trend(history: History, run: Run) -> tuple[list[Night], list[tuple[str, Cou
     return nights, [(r.id, hits[r.id]) for r in before]
 
 
-def _gone(rows: Collection[Row], hits: Sequence[tuple[str, Counter[str]]]) -> set[str]:
-    """Returns faults of the run before that hit nothing any more, where entries were fixed."""
-    if len(hits) < 2 or not any(row.state == "fixed" for row in rows):
+def _gone(history: History, run: Run, rows: Collection[Row]) -> set[str]:
+    """Returns faults of entries that were fixed and that no entry of the suite shows any more."""
+    fixed = {row.entry for row in rows if row.state == "fixed"}
+    if not fixed:
         return set()
-    return set(hits[-2][1]) - set(hits[-1][1])
+    before, now = set(), set()
+    for entry, past in history.past(run.suite).items():
+        mine = next((n for n, look in enumerate(past.looks) if look.run == run.id), None)
+        if mine is not None:
+            now.add(past.looks[mine].signature)
+        elif past.looks:  # it was not looked at in this run
+            now.add(past.looks[-1].signature)
+        if entry in fixed and mine:
+            before.add(past.looks[mine - 1].signature)
+    return {signature for signature in before - now if signature is not None}
 
 
 def _group(

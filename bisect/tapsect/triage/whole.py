@@ -8,8 +8,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from debugtaps import InputError
+from debugtaps import InputError, OutputError
 from tapsect.environment import environment
+from tapsect.folder import room
 from tapsect.progress import Progress, Silent
 from tapsect.triage.answers import write_answers
 from tapsect.triage.database import Database
@@ -73,7 +74,8 @@ def run_suite(
     listener = progress or Silent()
     out = how.out or plan.folder / plan.suite.out
     told = how.history
-    with Database(told or plan.suite.history, Path() if told else plan.folder) as database:
+    where = Database(told or plan.suite.history, Path() if told else plan.folder)
+    with where as database, room(out):
         history = History(database)
         since = moment(history, how.since) if how.since is not None else None
         with _executor(how, out) as executor:
@@ -104,6 +106,12 @@ def _proved(
 @contextmanager
 def _executor(how: How, out: Path) -> Iterator[Executor]:
     home = out / FINDINGS
+    try:
+        home.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise OutputError(
+            f"{out} cannot be written ({error.strerror}); choose another --out."
+        ) from None
     if how.ray is not None:
         from tapsect.triage.cluster import Cluster
 
