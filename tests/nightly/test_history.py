@@ -78,10 +78,10 @@ def test_equal_content_needs_no_second_look(history: History) -> None:
     run = begun(history)
     flaky = Signature("flaky_build", "accuracy", (), "ort")
     history.record(run, [seen("a", found("k1")), seen("b", found("k2", signature=flaky))])
-    cached = history.cached({"k1", "k2", "k3"})
-    assert set(cached) == {"k1"}
-    assert cached["k1"].result == {"schema": 1, "key": "k1"}
-    history.record(begun(history, 2), [seen("a", cached["k1"], "known", cached=True)])
+    latest = history.latest({"k1", "k2", "k3"})
+    assert {key: each.reusable for key, each in latest.items()} == {"k1": True, "k2": False}
+    assert latest["k1"].result == {"schema": 1, "key": "k1"}
+    history.record(begun(history, 2), [seen("a", latest["k1"], "known", cached=True)])
     assert len({row.finding for row in history.observed(observations.c.entry == "a")}) == 1
 
 
@@ -114,11 +114,11 @@ def test_two_runs_write_at_once(where: str) -> None:
 def test_what_no_run_names_is_forgotten(history: History) -> None:
     first, second = begun(history, 1), begun(history, 2)
     history.record(first, [seen("a", found("old")), seen("b", found("kept"))])
-    kept = history.cached({"kept"})["kept"]
+    kept = history.latest({"kept"})["kept"]
     history.record(second, [seen("b", kept, cached=True)])
     assert history.prune([first.id]) == ["old"]
     assert [r.id for r in history.runs()] == [second.id]
-    assert set(history.cached({"old", "kept"})) == {"kept"}
+    assert set(history.latest({"old", "kept"})) == {"kept"}
 
 
 def _a_column_more(connection: sa.Connection) -> None:

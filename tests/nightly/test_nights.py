@@ -76,6 +76,8 @@ def test_only_what_changed_or_is_flaky_is_looked_at(nights: list[Summary]) -> No
     looked = [{r.entry for r in s.rows if not r.cached} for s in nights]
     again = {f"{m}/nightly" for m in MODELS} | {"m4/shaky"}
     assert looked == [{r.entry for r in nights[0].rows}, again, again, again]
+    shaky = {r.folder for s in nights for r in s.rows if r.entry == "m4/shaky"}
+    assert len(shaky) == 4  # each look is one of its own
 
 
 def test_one_fault_of_two_models_is_one_group(nights: list[Summary]) -> None:

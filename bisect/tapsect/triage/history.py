@@ -85,17 +85,13 @@ class History:
 
     # -- reading -------------------------------------------------------------------------------
 
-    def cached(self, keys: Collection[str]) -> dict[str, Found]:
-        """Returns the latest finding of each key that may be used again."""
+    def latest(self, keys: Collection[str]) -> dict[str, Found]:
+        """Returns the latest finding of each key that has one."""
         found: dict[str, Found] = {}
         with self.database.transaction() as connection:
             for part in _chunks(list(keys)):
                 query = _select_findings().where(findings.c.key.in_(part)).order_by(findings.c.made)
-                for row in connection.execute(query):
-                    each = _found(row)
-                    found.pop(each.key, None)  # a later look that may not be used hides it
-                    if each.reusable:
-                        found[each.key] = each
+                found |= {row.key: _found(row) for row in connection.execute(query)}
         return found
 
     def entries_of(self, run: str) -> dict[str, tuple[str, str]]:

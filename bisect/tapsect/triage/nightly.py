@@ -125,28 +125,21 @@ class Night:
         self, run: Run, known: Sequence[Known], past: Mapping[str, Past]
     ) -> list[Known]:
         """Writes down what needs no look; returns the rest."""
-        usual = [k for k in known if not self._shaky(k, past) and k.stopped is None]
-        cached = {} if self.fresh else self.history.cached({k.key for k in usual})
-        ready = [k for k in usual if k.key in cached]
-        self.history.record(
-            run, [self._observed(run, k, cached[k.key], past, cached=True) for k in ready]
-        )
+        latest = self.history.latest({k.key for k in known})
+        ready, rest = [], []
+        for each in known:
+            found = latest.get(each.key)
+            if found is None or each.stopped is not None:
+                rest.append(each)
+            elif found.reusable and not self.fresh and not _shaky(each, past):
+                ready.append(self._observed(run, each, found, past, cached=True))
+            else:  # a second look at an equal content gets a folder of its own
+                job = replace(each.job, folder=f"{each.job.folder}.{run.id}")
+                rest.append(replace(each, job=job))
+        self.history.record(run, ready)
         if ready:
             self.progress.step("known", f"{len(ready)} of {len(known)} entries have not changed")
-        names = {k.entry.name for k in ready}
-        rest = [k for k in known if k.entry.name not in names]
-        again = {k.entry.name for k in known if self.fresh or self._shaky(k, past)}
-        # A second look at an equal content gets a folder of its own.
-        return [
-            replace(k, job=replace(k.job, folder=f"{k.job.folder}.{run.id}"))
-            if k.entry.name in again else k
-            for k in rest
-        ]  # fmt: skip
-
-    def _shaky(self, known: Known, past: Mapping[str, Past]) -> bool:
-        """Returns whether an entry is looked at each time, as its answer is not always the same."""
-        looks = past.get(known.entry.name, past[""]).looks
-        return bool(looks) and looks[-1].state == "flaky"
+        return rest
 
     def _look(
         self, run: Run, known: Sequence[Known], past: Mapping[str, Past], executor: Executor
@@ -198,6 +191,12 @@ class Night:
         verdict = judge(name, seen, before, self.plan.suite.expect)
         good, bad = borders(run.id, digest, before.looks[-1] if before.looks else None)
         return Observation(name, found, verdict, made, cached, good, bad)
+
+
+def _shaky(known: Known, past: Mapping[str, Past]) -> bool:
+    """Returns whether an entry is looked at each time, as its answer is not always the same."""
+    looks = past.get(known.entry.name, past[""]).looks
+    return bool(looks) and looks[-1].state == "flaky"
 
 
 def _taken(lock: Path) -> ExitStack | None:
