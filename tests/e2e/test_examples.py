@@ -26,9 +26,8 @@ def _pages() -> list[Any]:
 
 @pytest.mark.parametrize("page", _pages())
 def test_the_commands_of_the_page_do_what_it_says(page: Path, tmp_path: Path) -> None:
-    folder = tmp_path / page.parent.name
-    shutil.copytree(page.parent, folder)
-    console.play(page.read_text("utf-8"), folder)
+    shutil.copytree(EXAMPLES, tmp_path, dirs_exist_ok=True)
+    console.play(page.read_text("utf-8"), tmp_path / page.parent.name)
 
 
 def test_a_page_is_read_as_a_reader_reads_it() -> None:
