@@ -42,6 +42,7 @@ def loaded(program: str) -> set[str]:
         "from tapsect.cli import main; main(['--version'])",
         "from tapsect.cli import main; main(['--help'])",
         "from tapsect.cli import main; main(['bisect', '--help'])",
+        "from tapsect.cli import main; main(['triage', 'run', '--help'])",
     ],
 )
 def test_nothing_heavy_is_loaded(program: str) -> None:

@@ -101,6 +101,17 @@ def test_a_node_that_is_killed_loses_and_doubles_nothing(
         assert json.loads(text)["model"]["path"] == str(tmp_path / row.entry[:2] / "model.onnx")
 
 
+def test_what_no_node_can_hold_is_said_and_the_rest_runs(nodes: Nodes, tmp_path: Path) -> None:
+    suite = gated(tmp_path, "m0", "m1")
+    body = json.loads(suite.path.read_text("utf-8"))
+    body["models"][0]["limits"] = {"memory": "900TiB"}
+    suite.path.write_text(json.dumps(body), encoding="utf-8")
+    (tmp_path / "open").touch()
+    summary = suite.night(1, ray=nodes.address)
+    assert states(summary) == {"m0/e": "new", "m1/e": "agrees"}
+    assert "no node of the cluster has" in summary.rows[0].message
+
+
 def test_a_cluster_that_is_not_there_is_said_before_any_work(tmp_path: Path) -> None:
     with pytest.raises(EnvironmentFailure, match=r"no Ray cluster answers at 127.0.0.1:1 "):
         gated(tmp_path, "m0").night(1, ray="127.0.0.1:1")

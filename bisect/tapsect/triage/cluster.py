@@ -67,6 +67,9 @@ class Cluster:
             if known is not None:
                 yield Done(job.key, known)
                 continue
+            if (lacking := _lacking(job)) is not None:  # Ray would wait for it for ever
+                yield Done(job.key, None, Stopped("failed", lacking))
+                continue
             waiting[self._submit(job)] = job
         while waiting:
             (ended, *_), _ = ray.wait(list(waiting), num_returns=1)
@@ -84,10 +87,9 @@ class Cluster:
 
         there = {path: digest for path, digest in job.files.items() if Path(path).is_file()}
         files = {digest: self.carrier.give(digest, Path(path)) for path, digest in there.items()}
-        memory = job.limits.get("memory")
         task = ray.remote(perform).options(
-            num_cpus=job.cpus, num_gpus=job.gpus, memory=memory, max_retries=RETRIES,
-            retry_exceptions=False, name=job.entry,
+            num_cpus=job.cpus, num_gpus=job.gpus, memory=job.limits.get("memory"),
+            max_retries=RETRIES, retry_exceptions=False, name=job.entry,
         )  # fmt: skip
         return task.remote(job.to_json(), files, self.carrier)
 
@@ -135,6 +137,19 @@ class InObjects:
         """Returns what a task sent."""
         content: bytes = reference
         return content
+
+
+def _lacking(job: Job) -> str | None:
+    """Returns why no node of the cluster can ever take a job; ``None`` when one can."""
+    import ray
+
+    wanted = {"CPU": job.cpus, "GPU": job.gpus, "memory": job.limits.get("memory", 0.0)}
+    for node in ray.nodes():
+        held = node["Resources"]
+        if node["Alive"] and all(held.get(name, 0.0) >= size for name, size in wanted.items()):
+            return None
+    told = f"{job.cpus:g} CPUs, {job.gpus:g} GPUs and {wanted['memory'] / 2**30:.1f} GiB"
+    return f"no node of the cluster has {told}"
 
 
 def _knock(address: str) -> None:

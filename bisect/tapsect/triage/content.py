@@ -90,7 +90,7 @@ class Contents:
         facts = {
             "model": _joined(files[str(p)] for p in self._model(entry.model)),
             "inputs": _joined(files[str(p.absolute())] for p in entry.inputs),
-            "engine": {"spec": entry.engine.spec, "options": dict(entry.engine.options),
+            "engine": {**_named(entry.engine.spec, files), "options": dict(entry.engine.options),
                        "describe": {} if stopped else told},
             "precision": entry.engine.precision, "machine": self.machine,
             "tapsect": tapsect.__version__,
@@ -149,6 +149,15 @@ def _model_files(path: Path) -> list[Path]:
 def _joined(digests: Iterable[str]) -> str:
     """Returns one short digest of several."""
     return hashlib.sha256("".join(digests).encode()).hexdigest()[:16]
+
+
+def _named(spec: str, files: Mapping[str, str]) -> dict[str, str]:
+    """Returns what an engine is called without its folder, and what its file holds."""
+    where, colon, name = spec.rpartition(":")
+    if not where.endswith(".py"):
+        return {"spec": spec}
+    path = Path(where)
+    return {"spec": f"{path.name}{colon}{name}", "source": files[str(path.absolute())][:16]}
 
 
 def arguments(entry: Entry) -> dict[str, Any]:
