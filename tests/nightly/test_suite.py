@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
+from pydantic import BaseModel
 
 pytest.importorskip("ruamel.yaml")
 
 from debugtaps import InputError
 from tapsect.cli import main
 from tapsect.triage.plan import Plan, read_plan
+from tapsect.triage.suite import EngineRow, Expectation, Limits, ModelRow, Suite, read_suite
 
 ENGINE = "engines:\n- {name: ort}\n"
 MODEL = "models:\n- {path: a/model.onnx, name: a}\n"
@@ -132,3 +135,19 @@ def test_init_writes_a_suite_that_can_be_run(
     assert "made.yaml exists" in capsys.readouterr().err
     (folder / "empty").mkdir()
     assert main(["triage", "init", "empty"]) == 2
+
+
+DOC = Path(__file__).resolve().parents[2] / "docs" / "triage.md"
+
+
+def test_the_suite_of_the_documentation_can_be_read(tmp_path: Path) -> None:
+    (block,) = re.findall(r"```yaml\n(.*?)```", DOC.read_text("utf-8"), re.DOTALL)
+    (tmp_path / "suite.yaml").write_text(block, encoding="utf-8")
+    suite, _ = read_suite(tmp_path / "suite.yaml")
+    assert [engine.name for engine in suite.engines] == ["ort", "trt"]
+
+
+@pytest.mark.parametrize("row", [Suite, EngineRow, ModelRow, Limits, Expectation])
+def test_every_key_is_documented(row: type[BaseModel]) -> None:
+    text = DOC.read_text("utf-8")
+    assert [key for key in row.model_fields if f"`{key}`" not in text] == []
