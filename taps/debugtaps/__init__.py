@@ -241,7 +241,8 @@ _HOMES = {
     ),
     "feeds": "InputSpec Sample check_sample load_inputs",
     "folding": "fold freeze",
-    "graph": "FLOATS NARROW RANDOM_OPS Graph Node TensorType external_files infer_types load_array load_graph",
+    "graph": "FLOATS NARROW RANDOM_OPS Graph Node TensorType external_files infer_types load_array"
+    " load_graph",
     "manifest": "Manifest TapEntry read_manifest reference_names write_manifest",
     "mark": "Tap tap",
     "package": "Package compile_model",

@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from debugtaps.engines.trt_log import NoMemory
-from debugtaps.engines.trt_memory import Memory, cuda_runtime, no_gpu
+from debugtaps.engines.trt.log import NoMemory
+from debugtaps.engines.trt.memory import Memory, cuda_runtime, no_gpu
 
 
 @pytest.mark.skipif(Path("/dev/nvidia0").exists(), reason="this machine has a GPU")
@@ -58,7 +58,7 @@ def test_too_much_is_no_memory_and_the_next_call_works(memory: Memory) -> None:
 def test_an_error_of_the_device_is_fatal(memory: Memory) -> None:
     code = (
         "import numpy as np\n"
-        "from debugtaps.engines.trt_memory import CudaError, Memory, cuda_runtime\n"
+        "from debugtaps.engines.trt.memory import CudaError, Memory, cuda_runtime\n"
         "memory = Memory(cuda_runtime())\n"
         "try:\n"
         "    memory.download(12345, (4,), np.float32)\n"

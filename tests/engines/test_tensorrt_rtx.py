@@ -26,7 +26,7 @@ from debugtaps import (
     resolve,
     save,
 )
-from debugtaps.engines import trt_plan
+from debugtaps.engines.trt import plan as trt_plan
 from debugtaps.testing import CHECKS, check
 from support.build import Built
 from support.zoo import (

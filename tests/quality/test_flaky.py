@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from debugtaps.engines.planted_faults import Flaky
+from debugtaps.engines.planting.faults import Flaky
 from support import zoo
 from support.diagnosing import Diagnosed, diagnose, trail_of
 

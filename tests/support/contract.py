@@ -106,7 +106,10 @@ PARTS: Mapping[str, Mapping[str, Rule]] = {
     "first_divergence": PLACE,
     "coverage": {"tensors": _count, **dict.fromkeys(REST, _count)},
     "cost": {
-        "builds": _count, "runs": _count, "seconds": _number, "reduce_builds": _count,
+        "builds": _count,
+        "runs": _count,
+        "seconds": _number,
+        "reduce_builds": _count,
         "fix_builds": _count,
     },
 }

@@ -51,7 +51,7 @@ SYMBOLS = (
 )  # fmt: skip
 
 _FOLDER = Path(worker.__file__).parent
-_FILES = ("tensorrt", "trt_build", "trt_network", "trt_runtime", "trt_tactics", "trt_model")
+_FILES = ("tensorrt", "trt/build", "trt/network", "trt/runtime", "trt/tactics", "trt/model")
 _LOOK = """
 import importlib, json, sys
 trt = importlib.import_module(sys.argv[1])

@@ -12,8 +12,8 @@ from onnx import TensorProto, helper, parser
 
 from debugtaps.engines.host import Build, Host
 from debugtaps.engines.planted import Planted
-from debugtaps.engines.planted_faults import KINDS, Fault, Flaky, parse
-from debugtaps.engines.planted_rewrite import Rewriter
+from debugtaps.engines.planting.faults import KINDS, Fault, Flaky, parse
+from debugtaps.engines.planting.rewrite import Rewriter
 from debugtaps.engines.registry import resolve
 from debugtaps.errors import EngineFailure, SpecError
 

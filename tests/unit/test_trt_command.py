@@ -2,8 +2,8 @@
 
 import pytest
 
-from debugtaps.engines.trt_command import parse_command, reproduce
-from debugtaps.engines.trt_settings import (
+from debugtaps.engines.trt.command import parse_command, reproduce
+from debugtaps.engines.trt.settings import (
     BadOption,
     check_data,
     checked,

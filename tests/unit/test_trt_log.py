@@ -2,7 +2,7 @@
 
 import pytest
 
-from debugtaps.engines.trt_log import (
+from debugtaps.engines.trt.log import (
     BuildStopped,
     NoMemory,
     NotTaken,

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 from onnx import helper, parser
 
-from debugtaps.engines.trt_model import (
+from debugtaps.engines.trt.model import (
     Operator,
     Operators,
     names_of_layers,

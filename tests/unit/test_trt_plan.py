@@ -1,6 +1,6 @@
 """Fused plans in every layout they come in, and what is read from them."""
 
-from debugtaps.engines.trt_plan import (
+from debugtaps.engines.trt.plan import (
     Kernel,
     core,
     from_inspector,

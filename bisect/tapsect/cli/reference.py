@@ -1,6 +1,6 @@
-"""The reference of all commands, as the program itself tells it: ``docs/cli.md``.
+"""The reference of all commands, as the program itself tells it.
 
-    python -m tapsect.cli.reference > docs/cli.md
+``python -m tapsect.cli.reference > docs/cli.md`` writes it anew.
 """
 
 from __future__ import annotations

@@ -252,8 +252,9 @@ def _first_model(path: Path, graph: Graph, given: Given, work: Path) -> Path:
 
 def _identity(options: Options, engine: str, samples: Sequence[Mapping[str, Array]]) -> str:
     digest = hashlib.sha256(engine.encode())
-    parts = (options.engine_file, options.reference, options.reference_model, options.precision, options.tolerance,
-             options.judge, options.tap_memory, options.tap_mode, options.seed)  # fmt: skip
+    parts = (options.engine_file, options.reference, options.reference_model, options.precision,
+             options.tolerance, options.judge, options.tap_memory, options.tap_mode,
+             options.seed)  # fmt: skip
     digest.update(repr(parts).encode())
     for sample in samples:
         for name in sorted(sample):

@@ -23,9 +23,9 @@ if importlib.util.find_spec("debugtaps") is None:
     sys.path.append(str(Path(__file__).resolve().parents[2]))
 
 from debugtaps.engines import registry, worker
-from debugtaps.engines.planted_faults import Counters, Fault, fault_keys, parse, struck
-from debugtaps.engines.planted_rewrite import Rewriter, node_key
-from debugtaps.engines.planted_session import (
+from debugtaps.engines.planting.faults import Counters, Fault, fault_keys, parse, struck
+from debugtaps.engines.planting.rewrite import Rewriter, node_key
+from debugtaps.engines.planting.session import (
     KEPT,
     Built,
     PlantedSession,
@@ -33,7 +33,7 @@ from debugtaps.engines.planted_session import (
     event_fires,
     strike,
 )
-from debugtaps.engines.planted_tactics import Chooser
+from debugtaps.engines.planting.tactics import Chooser
 
 __all__ = ["Planted"]
 

@@ -15,13 +15,14 @@ from typing import Any, Dict, List, Optional
 
 import numpy as np
 
-from debugtaps.engines import trt_command, trt_plan
-from debugtaps.engines.trt_build import Built, build_plan
-from debugtaps.engines.trt_log import Line, TensorRtError
-from debugtaps.engines.trt_memory import cuda_runtime, no_gpu
-from debugtaps.engines.trt_network import Network, kept_precision, parse
-from debugtaps.engines.trt_runtime import Runner
-from debugtaps.engines.trt_settings import BadOption, checked, read_profiles
+from debugtaps.engines.trt import command as trt_command
+from debugtaps.engines.trt import plan as trt_plan
+from debugtaps.engines.trt.build import Built, build_plan
+from debugtaps.engines.trt.log import Line, TensorRtError
+from debugtaps.engines.trt.memory import cuda_runtime, no_gpu
+from debugtaps.engines.trt.network import Network, kept_precision, parse
+from debugtaps.engines.trt.runtime import Runner
+from debugtaps.engines.trt.settings import BadOption, checked, read_profiles
 
 PLAN, CACHE, LOG, ABOUT = "engine.plan", "timing.cache", "build.log", "engine.json"
 

@@ -6,7 +6,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent))
 
 from debugtaps.engines.tensorrt import TensorRtEngine  # noqa: E402
-from debugtaps.engines.trt_memory import cuda_runtime  # noqa: E402
+from debugtaps.engines.trt.memory import cuda_runtime  # noqa: E402
 
 
 class StandIn(TensorRtEngine):

@@ -11,10 +11,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Dict, List, NamedTuple, Tuple
 
-from debugtaps.engines import trt_log, trt_plan
-from debugtaps.engines.trt_log import Line, NotTaken, TensorRtError
-from debugtaps.engines.trt_model import Operators, read_operators, tag_layers
-from debugtaps.engines.trt_settings import BadOption, Settings
+from debugtaps.engines.trt import log as trt_log
+from debugtaps.engines.trt import plan as trt_plan
+from debugtaps.engines.trt.log import Line, NotTaken, TensorRtError
+from debugtaps.engines.trt.model import Operators, read_operators, tag_layers
+from debugtaps.engines.trt.settings import BadOption, Settings
 
 __all__ = ["Network", "kept_precision", "parse"]
 

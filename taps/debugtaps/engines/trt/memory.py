@@ -14,7 +14,7 @@ from typing import Any, List, Optional
 
 import numpy as np
 
-from debugtaps.engines.trt_log import NoMemory, TensorRtError
+from debugtaps.engines.trt.log import NoMemory, TensorRtError
 
 __all__ = ["CudaError", "Memory", "cuda_runtime", "no_gpu"]
 

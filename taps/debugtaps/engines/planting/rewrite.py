@@ -21,7 +21,7 @@ import onnx
 from onnx import helper, numpy_helper, shape_inference
 from onnx.onnx_ml_pb2 import GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto
 
-from debugtaps.engines.planted_faults import Fault
+from debugtaps.engines.planting.faults import Fault
 
 __all__ = ["Rewriter", "node_key"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterable, Mapping, Sequence
 
-from debugtaps.engines.planted_faults import Counters
+from debugtaps.engines.planting.faults import Counters
 
 __all__ = ["Chooser"]
 

@@ -12,9 +12,9 @@ from typing import Any, Dict, Tuple
 
 import numpy as np
 
-from debugtaps.engines.trt_log import NoMemory, TensorRtError, errors_of
-from debugtaps.engines.trt_memory import CudaError, Memory
-from debugtaps.engines.trt_settings import BadOption, Profile, covers
+from debugtaps.engines.trt.log import NoMemory, TensorRtError, errors_of
+from debugtaps.engines.trt.memory import CudaError, Memory
+from debugtaps.engines.trt.settings import BadOption, Profile, covers
 
 __all__ = ["Runner", "numpy_type"]
 

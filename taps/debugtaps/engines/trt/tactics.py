@@ -13,8 +13,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Dict, Optional
 
-from debugtaps.engines.trt_log import Line, TensorRtError, profiled
-from debugtaps.engines.trt_settings import BadOption, Settings
+from debugtaps.engines.trt.log import Line, TensorRtError, profiled
+from debugtaps.engines.trt.settings import BadOption, Settings
 
 __all__ = ["Cache"]
 

@@ -14,8 +14,8 @@ from typing import Any
 
 import onnx
 
-from debugtaps.engines.planted_faults import Counters, Fault, struck
-from debugtaps.engines.planted_rewrite import Rewriter
+from debugtaps.engines.planting.faults import Counters, Fault, struck
+from debugtaps.engines.planting.rewrite import Rewriter
 
 __all__ = ["KEPT", "Built", "PlantedSession", "choices", "event_fires", "strike"]
 

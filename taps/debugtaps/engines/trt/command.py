@@ -12,7 +12,7 @@ import shlex
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Dict, List, Tuple
 
-from debugtaps.engines.trt_settings import BadOption, Profile, Range, Settings, parse_bytes
+from debugtaps.engines.trt.settings import BadOption, Profile, Range, Settings, parse_bytes
 
 __all__ = ["parse_command", "reproduce"]
 

@@ -1,6 +1,6 @@
 """What a planted fault is: its kinds, the keys each kind takes, and when it strikes.
 
-Pure data and decisions; ``planted_rewrite`` puts the values into a model, ``planted`` the rest.
+Pure data and decisions; ``rewrite`` puts the values into a model, ``planted`` the rest.
 """
 
 from __future__ import annotations

@@ -9,11 +9,11 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Optional, Tuple
 
-from debugtaps.engines import trt_log
-from debugtaps.engines.trt_log import Line
-from debugtaps.engines.trt_network import Network
-from debugtaps.engines.trt_settings import BadOption, Profile, Range, Settings, check_data
-from debugtaps.engines.trt_tactics import Cache
+from debugtaps.engines.trt import log as trt_log
+from debugtaps.engines.trt.log import Line
+from debugtaps.engines.trt.network import Network
+from debugtaps.engines.trt.settings import BadOption, Profile, Range, Settings, check_data
+from debugtaps.engines.trt.tactics import Cache
 
 __all__ = ["Built", "build_plan", "make_config"]
 

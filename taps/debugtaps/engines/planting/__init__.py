@@ -1,0 +1,1 @@
+"""What ``planted.py`` is made of: faults, how they are written into a model, sessions, choices."""
