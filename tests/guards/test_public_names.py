@@ -69,7 +69,7 @@ def test_other_names_are_attribute_errors(package: ModuleType) -> None:
         _ = package.nothing
 
 
-EXTRAS = ("openvino", "torch", "onnxscript", "sqlalchemy", "psutil")
+EXTRAS = ("openvino", "torch", "onnxscript", "onnx2fx", "sqlalchemy", "psutil", "bokeh", "jinja2")
 """Packages of extras that modules import at their top."""
 
 

@@ -106,7 +106,7 @@ def test_the_policy_holds_even_if_markup_came_in(page: Browser) -> None:
             "document.body.append(s)")  # fmt: skip
     caught = page.driver.execute_async_script(
         "const done = arguments[0];"
-        "fetch('http://127.0.0.1:9/').then(() => done('went out'), (e) => done(e.name))"
+        "fetch('http://page.invalid/').then(() => done('went out'), (e) => done(e.name))"
     )
     assert caught == "TypeError"
     assert page.js("return window.pwned") is None

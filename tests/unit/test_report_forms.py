@@ -24,9 +24,9 @@ from tapsect.report.redact import Names
 EVIL = "]]><a href='x'>&\x00\x1b[31m\u202e\n"
 DEFECT = Finding(
     "ort computes wrong values at node 'secret/enc0/MatMul' (MatMul).", "diverges", "0.1.0",
-    ("tapsect", "bisect", "/home/ann/acme/net.onnx", "--engine-option", "a=b", "--out", "o/x"),
+    ("tapsect", "bisect", "/data/ann/acme/net.onnx", "--engine-option", "a=b", "--out", "o/x"),
     "accuracy", "engine_defect",
-    model={"path": "/home/ann/acme/net.onnx", "nodes": 9, "sha256": "ab" * 32},
+    model={"path": "/data/ann/acme/net.onnx", "nodes": 9, "sha256": "ab" * 32},
     engine={"spec": "ort", "options": {"graph_optimization_level": "extended"},
             "describe": {"name": "onnxruntime", "versions": {"onnxruntime": "1.23.2"}}},
     reference={"spec": "ort-reference"},
