@@ -9,7 +9,7 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -24,8 +24,11 @@ from debugtaps import OutputError
 from support import gated_engine
 from support.nights import Suite, states, value_at
 from tapsect.triage.content import Contents, told_engines
-from tapsect.triage.job import Done
+from tapsect.triage.database import Database
+from tapsect.triage.history import History
+from tapsect.triage.job import Done, Job, Stopped
 from tapsect.triage.local import Local
+from tapsect.triage.nightly import Night
 from tapsect.triage.plan import read_plan
 from tapsect.triage.whole import open_history
 
@@ -101,6 +104,40 @@ def test_a_run_that_was_stopped_repeats_no_finished_model(how: signal.Signals, z
         (run,) = history.runs()
         assert run.finished
         assert sorted(row.entry for row in history.observed()) == ["m0/e", "m1/e", "m2/e", "m3/e"]
+
+
+class Late:
+    """Says of every job that it was late; is stopped after some."""
+
+    def __init__(self, most: int) -> None:
+        self.most, self.asked = most, list[str]()
+
+    def run(self, jobs: Sequence[Job]) -> Iterator[Done]:
+        for job in jobs:
+            if len(self.asked) == self.most:
+                raise KeyboardInterrupt
+            self.asked.append(job.entry)
+            yield Done(job.key, None, Stopped("time", "late"))
+
+    def close(self) -> None:
+        pass
+
+
+def test_what_could_not_be_judged_is_not_tried_again_by_the_same_run(zoo: Zoo) -> None:
+    zoo.gated("m0", "m1")
+    plan = read_plan(zoo.path)
+    with Database("history.sqlite", zoo.folder) as database:
+        history = History(database)
+        night = Night(plan, history, zoo.folder / "out")
+        with pytest.raises(KeyboardInterrupt):
+            night.run(plan.entries, Late(1))
+        second = Late(9)
+        night.run(plan.entries, second)
+        assert second.asked == ["m1/e"]
+        third = Late(9)  # another run tries both
+        night.run(plan.entries, third)
+        assert third.asked == ["m0/e", "m1/e"]
+        assert len(history.runs()) == 2
 
 
 def test_a_finding_that_was_not_written_down_is_not_made_again(zoo: Zoo) -> None:
