@@ -12,7 +12,7 @@ import pytest
 from onnx import TensorProto, helper, parser
 
 from debugtaps.engines.host import Host
-from debugtaps.engines.ort import OrtEngine, OrtReference
+from debugtaps.engines.ort import MANY, OrtEngine, OrtReference
 from debugtaps.engines.registry import resolve
 from debugtaps.errors import EngineFailure, SpecError
 from debugtaps.testing import CHECKS, check, conformance
@@ -63,6 +63,20 @@ class TestOrt:
     ) -> None:
         build = engine(graph_optimization_level=level).build(save(tmp_path, IDLE))
         assert build.run({"x": np.ones(3, np.float32)})["y"].tolist() == [-1] * 3
+
+    def test_many_inputs_are_fed_as_few_are(self, engine: Maker, tmp_path: Path) -> None:
+        given = {f"x{i}": np.full((2, 3) if i else (), i, np.float32) for i in range(MANY)}
+        given["x1"] = np.arange(6, dtype=np.float32).reshape(3, 2).T  # not in C order
+        inputs = ", ".join(f"float[{'2, 3' if v.ndim else ''}] {n}" for n, v in given.items())
+        outputs = ", ".join(f"float[n{i}] y{i}" for i in range(MANY))
+        nodes = "\n".join(f"y{i} = Neg(x{i})" for i in range(MANY))
+        text = f'<ir_version: 8, opset_import: ["" : 17]> g ({inputs}) => ({outputs}) {{ {nodes} }}'
+        build = engine().build(save(tmp_path, text))
+        shown = build.run(given)
+        for name, value in given.items():
+            np.testing.assert_array_equal(shown[name.replace("x", "y")], -value, strict=True)
+        with pytest.raises(EngineFailure, match="x7"):
+            build.run({n: v for n, v in given.items() if n != "x7"})
 
     def test_an_unknown_level_lists_the_known(self, engine: Maker) -> None:
         with pytest.raises(SpecError, match="'fast'; it takes disable"):

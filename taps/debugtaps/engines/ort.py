@@ -1,7 +1,6 @@
 """ONNX Runtime, as the engine under suspicion and, with every optimisation off, as reference.
 
-Python 3.8, numpy and onnxruntime only: the worker loads this file under any interpreter.
-Works with onnxruntime 1.16 and later.
+Python 3.8, numpy and onnxruntime (1.16 or later): the worker loads it under any interpreter.
 """
 
 from __future__ import annotations
@@ -17,16 +16,16 @@ import numpy as np
 import onnxruntime as ort
 
 LEVELS = {
-    "disable": "ORT_DISABLE_ALL", "none": "ORT_DISABLE_ALL", "off": "ORT_DISABLE_ALL",
-    "basic": "ORT_ENABLE_BASIC", "extended": "ORT_ENABLE_EXTENDED",
-    "layout": "ORT_ENABLE_LAYOUT", "all": "ORT_ENABLE_ALL",
-    "0": "ORT_DISABLE_ALL", "1": "ORT_ENABLE_BASIC", "2": "ORT_ENABLE_EXTENDED",
-    "3": "ORT_ENABLE_LAYOUT", "99": "ORT_ENABLE_ALL",
-}  # fmt: skip
-
+    **dict.fromkeys(("disable", "none", "off", "0"), "ORT_DISABLE_ALL"),
+    **dict.fromkeys(("basic", "1"), "ORT_ENABLE_BASIC"),
+    **dict.fromkeys(("extended", "2"), "ORT_ENABLE_EXTENDED"),
+    **dict.fromkeys(("layout", "3"), "ORT_ENABLE_LAYOUT"),
+    **dict.fromkeys(("all", "99"), "ORT_ENABLE_ALL"),
+}
 CPU = "CPUExecutionProvider"
 SHOWN = 20
 """How many nodes are named that fell back to a provider."""
+MANY = 256  # inputs that are bound: ``run`` would look each name up in a list of all
 
 # ONNX type -> (name in ml_dtypes, ONNX enum, bits of one element): the types numpy lacks.
 EXOTIC = {
@@ -113,10 +112,15 @@ class OrtSession:
         exotic = [name for name, kind in self._outputs.items() if kind in EXOTIC]
         self._by_value = bool(exotic) and not text
         self._plain = [name for name in self._outputs if name not in exotic]
+        kinds = {*self._inputs.values(), *self._outputs.values()}
+        tensors = not exotic and not text and all(k.startswith("tensor(") for k in kinds)
+        self._binds = tensors and len(self._inputs) >= MANY
 
     def run(self, feeds: Mapping[str, Any]) -> dict[str, Any]:
         """Returns every output; with inputs of text, those only whose type numpy has."""
         known = {name: self._fed(name, feeds[name]) for name in self._inputs if name in feeds}
+        if self._binds and len(known) == len(self._inputs):
+            return self._bound(known)
         if not self._by_value:
             found = self._session.run(self._plain, known) if self._plain else []
             return dict(zip(self._plain, found))  # noqa: B905 - Python 3.8 has no strict
@@ -124,9 +128,17 @@ class OrtSession:
             name: fed if isinstance(fed, ort.OrtValue) else ort.OrtValue.ortvalue_from_numpy(fed)
             for name, fed in known.items()
         }
-        found = self._session.run_with_ort_values(list(self._outputs), values)
-        pairs = zip(self._outputs, found)  # noqa: B905
-        return {name: self._array(name, value) for name, value in pairs}
+        shown = self._session.run_with_ort_values(list(self._outputs), values)
+        return {n: self._array(n, v) for n, v in zip(self._outputs, shown)}  # noqa: B905
+
+    def _bound(self, feeds: Mapping[str, Any]) -> dict[str, Any]:
+        binding = self._session.io_binding()
+        for name, array in feeds.items():
+            binding.bind_cpu_input(name, np.asarray(array, order="C"))
+        for name in self._outputs:
+            binding.bind_output(name)
+        self._session.run_with_iobinding(binding)
+        return dict(zip(self._outputs, binding.copy_outputs_to_cpu()))  # noqa: B905
 
     def _fed(self, name: str, array: Any) -> Any:
         kind = EXOTIC.get(self._inputs[name])
@@ -262,11 +274,7 @@ class OrtEngine:
 class OrtReference(OrtEngine):
     """ONNX Runtime with every optimisation off: the default reference.
 
-    Args:
-        providers: Execution providers, as for the engine.
-        intra_op_num_threads: Threads of one operator; 0 leaves it to ONNX Runtime.
-        inter_op_num_threads: Threads across operators; 0 leaves it to ONNX Runtime.
-        session_config: Session configuration entries by name.
+    Its options are those of the engine that bear the same names.
     """
 
     def __init__(
@@ -277,12 +285,9 @@ class OrtReference(OrtEngine):
         session_config: Mapping[str, Any] | None = None,
     ) -> None:
         super().__init__(
-            providers=providers,
-            graph_optimization_level="disable",
-            intra_op_num_threads=intra_op_num_threads,
-            inter_op_num_threads=inter_op_num_threads,
+            providers, None, "disable", None, intra_op_num_threads, inter_op_num_threads,
             session_config=session_config,
-        )
+        )  # fmt: skip
 
     def session_options(self) -> Any:
         """Returns the options of every session: no optimisation, deterministic kernels."""
