@@ -25,7 +25,8 @@ LEVELS = {
 CPU = "CPUExecutionProvider"
 SHOWN = 20
 """How many nodes are named that fell back to a provider."""
-MANY = 256  # inputs that are bound: ``run`` would look each name up in a list of all
+MANY = 256
+"""Inputs from which on we look for missing ones: ``run`` searches a list of all for each."""
 
 # ONNX type -> (name in ml_dtypes, ONNX enum, bits of one element): the types numpy lacks.
 EXOTIC = {
@@ -112,17 +113,14 @@ class OrtSession:
         exotic = [name for name, kind in self._outputs.items() if kind in EXOTIC]
         self._by_value = bool(exotic) and not text
         self._plain = [name for name in self._outputs if name not in exotic]
-        kinds = {*self._inputs.values(), *self._outputs.values()}
-        tensors = not exotic and not text and all(k.startswith("tensor(") for k in kinds)
-        self._binds = tensors and len(self._inputs) >= MANY
 
     def run(self, feeds: Mapping[str, Any]) -> dict[str, Any]:
         """Returns every output; with inputs of text, those only whose type numpy has."""
         known = {name: self._fed(name, feeds[name]) for name in self._inputs if name in feeds}
-        if self._binds and len(known) == len(self._inputs):
-            return self._bound(known)
         if not self._by_value:
-            found = self._session.run(self._plain, known) if self._plain else []
+            whole = len(known) == len(self._inputs) >= MANY
+            session = getattr(self._session, "_sess", self._session) if whole else self._session
+            found = session.run(self._plain, known, None) if self._plain else []
             return dict(zip(self._plain, found))  # noqa: B905 - Python 3.8 has no strict
         values = {
             name: fed if isinstance(fed, ort.OrtValue) else ort.OrtValue.ortvalue_from_numpy(fed)
@@ -130,15 +128,6 @@ class OrtSession:
         }
         shown = self._session.run_with_ort_values(list(self._outputs), values)
         return {n: self._array(n, v) for n, v in zip(self._outputs, shown)}  # noqa: B905
-
-    def _bound(self, feeds: Mapping[str, Any]) -> dict[str, Any]:
-        binding = self._session.io_binding()
-        for name, array in feeds.items():
-            binding.bind_cpu_input(name, np.asarray(array, order="C"))
-        for name in self._outputs:
-            binding.bind_output(name)
-        self._session.run_with_iobinding(binding)
-        return dict(zip(self._outputs, binding.copy_outputs_to_cpu()))  # noqa: B905
 
     def _fed(self, name: str, array: Any) -> Any:
         kind = EXOTIC.get(self._inputs[name])
