@@ -18,6 +18,9 @@ from debugtaps import Array, EngineFailure, InputError, read_npz, write_npz
 
 __all__ = ["Journal", "Outcome"]
 
+DEAR_S = 0.2
+"""Seconds of a probe that are worth a wait for the disk."""
+
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
@@ -91,18 +94,24 @@ class Journal:
             return bool(self.known)
         return False
 
-    def append(self, entry: Mapping[str, Any]) -> None:
-        """Writes one line and makes sure that it is on the disk."""
+    def append(self, entry: Mapping[str, Any], *, sync: bool = True) -> None:
+        """Writes one line and, unless told otherwise, makes sure that it is on the disk."""
         line = json.dumps(entry, ensure_ascii=True, default=str).encode() + b"\n"
         with self.file.open("ab") as file:
             file.write(line)
             file.flush()
-            os.fsync(file.fileno())
+            if sync:
+                os.fsync(file.fileno())
 
     def record(self, key: str, outcome: Outcome, purpose: str) -> None:
-        """Writes a probe down, its values first."""
+        """Writes a probe down, its values first.
+
+        What took no longer than the disk takes to be sure is left to the system: it outlives
+        this process, and is made again after a power cut, whose torn files are not believed.
+        """
+        dear = outcome.seconds >= DEAR_S
         for number, values in enumerate(outcome.values):
-            write_npz(self.values / f"{key[:40]}-{number}.npz", values)
+            write_npz(self.values / f"{key[:40]}-{number}.npz", values, sync=dear)
         failure = outcome.failure
         entry = {
             "entry": "probe", "key": key, "purpose": purpose, "samples": len(outcome.values),
@@ -115,7 +124,7 @@ class Journal:
             "precisions": dict(outcome.precisions), "latency": outcome.latency,
             "said": list(outcome.said), "tactics": dict(outcome.tactics),
         }  # fmt: skip
-        self.append(entry)
+        self.append(entry, sync=dear)
         self.known[key] = entry
 
     def recall(self, key: str) -> Outcome | None:

@@ -39,12 +39,15 @@ _EPOCH = (1980, 1, 1, 0, 0, 0)
 _BITS: dict[int, np.dtype[Any]] = {n: np.dtype(f"<u{n}") for n in (1, 2, 4, 8)}
 
 
-def write_atomic(path: str | Path, write: Callable[[IO[bytes]], None]) -> None:
+def write_atomic(
+    path: str | Path, write: Callable[[IO[bytes]], None], *, sync: bool = True
+) -> None:
     """Writes a file that appears whole or not at all.
 
     Args:
         path: Where it shall stand; what stood there is replaced.
         write: Called with the open file.
+        sync: Whether it must outlive a power cut, too, and not only the end of this process.
     """
     path = Path(path)
     handle, name = tempfile.mkstemp(prefix=f".{path.name[:40]}.", dir=path.parent)
@@ -53,7 +56,8 @@ def write_atomic(path: str | Path, write: Callable[[IO[bytes]], None]) -> None:
         with os.fdopen(handle, "wb") as file:
             write(file)
             file.flush()
-            os.fsync(file.fileno())
+            if sync:
+                os.fsync(file.fileno())
         temporary.chmod(0o666 & ~_umask())
         temporary.replace(path)
     except BaseException:
@@ -77,8 +81,9 @@ def write_json_atomic(path: str | Path, value: Any) -> None:
 
 
 def write_npz(
-    path: str | Path, tensors: Mapping[str, Array], *, meta: Mapping[str, Any] | None = None
-) -> None:
+    path: str | Path, tensors: Mapping[str, Array], *, meta: Mapping[str, Any] | None = None,
+    sync: bool = True,
+) -> None:  # fmt: skip
     """Writes named tensors into one ``.npz``, whole or not at all.
 
     Any name is possible, ``file`` and ``a/b`` too.
@@ -87,6 +92,7 @@ def write_npz(
         path: The file.
         tensors: Arrays by name; strings may be unicode or object arrays of ``str``.
         meta: JSON data to keep beside them, given back by `read_meta`.
+        sync: As in ``write_atomic``.
 
     Raises:
         InputError: An array holds Python objects that are no strings.
@@ -95,7 +101,7 @@ def write_npz(
     note: dict[str, Any] = {"dtypes": {n: t for n, (_, t) in stored.items() if t is not None}}
     if meta is not None:
         note["meta"] = dict(meta)
-    write_atomic(path, lambda file: _write_zip(file, stored, note))
+    write_atomic(path, lambda file: _write_zip(file, stored, note), sync=sync)
 
 
 def read_npz(path: str | Path) -> dict[str, Array]:
