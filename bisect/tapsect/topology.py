@@ -170,18 +170,19 @@ class Topology:
 
     def region(self, tensor: str, cut: Collection[str]) -> frozenset[int]:
         """Returns the operators that replay ``tensor`` from the nearest cut edges."""
-        graph, found = self.graph, set()
-        waiting = [graph.producer[tensor]] if tensor in graph.producer else []
+        return self._reached([tensor], cut)
+
+    def _reached(self, tensors: Iterable[str], cut: Collection[str]) -> frozenset[int]:
+        nodes, producer = self.graph.nodes, self.graph.producer
+        found: set[int] = set()
+        waiting = [producer[t] for t in tensors if t in producer]
         while waiting:
             index = waiting.pop()
-            if index in found:
-                continue
-            found.add(index)
-            waiting += [
-                graph.producer[t]
-                for t in graph.nodes[index].reads
-                if t not in cut and t in graph.producer
-            ]
+            if index not in found:
+                found.add(index)
+                waiting += [
+                    producer[t] for t in nodes[index].reads if t not in cut and t in producer
+                ]
         return frozenset(found)
 
     def blamed(self, nodes: Iterable[int]) -> tuple[int, ...]:
@@ -199,7 +200,7 @@ class Topology:
 
     def ancestors(self, tensors: Iterable[str]) -> frozenset[int]:
         """Returns the operators that the tensors depend on."""
-        return frozenset().union(*(self.region(t, ()) for t in tensors))
+        return self._reached(tensors, ())
 
     @cached_property
     def digraph(self) -> nx.DiGraph[int]:
