@@ -73,6 +73,7 @@ BRANCH = """
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("spec", ["torch", "inductor"])
 def test_they_conform(spec: str) -> None:
     results = conformance(spec, timeout=300.0)
@@ -87,6 +88,7 @@ REFUSED = {
 APART = {"external_weights", "duplicate_names", "dropout_and_random"}
 
 
+@pytest.mark.slow
 def test_eager_answers_the_zoo_as_onnx_runtime_does(engine: Maker, tmp_path: Path) -> None:
     host = engine()
     for name in sorted(ZOO.keys() - APART):
@@ -171,6 +173,49 @@ def test_bfloat16_models_run_where_onnx_runtime_has_no_kernel(
     (wanted,) = truth.run(None, wide.feeds)
     assert seen.dtype.name == "bfloat16"
     assert np.abs(seen.astype(np.float32) - wanted).max() < 0.1 * np.abs(wanted).max()
+
+
+SHAPED = """
+    <ir_version: 8, opset_import: ["" : 17]>
+    g (float[n, 3, 4] x) => (float[m, k] y)
+    { [all] s = Shape (x)
+      [batch] b = Slice (s, zero, one)
+      [wanted] shape = Concat <axis = 0> (b, rest)
+      [flat] r = Reshape (x, shape)
+      [filled] c = ConstantOfShape <value = float[1] {2.0}> (shape12)
+      [last] y = Mul (r, c) }
+"""
+
+
+def shaped(folder: Path) -> Path:
+    known = {"zero": [0], "one": [1], "rest": [-1], "shape12": [12]}
+    return save(folder, SHAPED, **{n: np.array(v, np.int64) for n, v in known.items()})
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch's own, when inductor is loaded
+class TestAnotherDevice:
+    """What a module makes on its way is made where its weights are; no GPU is needed to see it."""
+
+    def test_shapes_meet_constants(self, tmp_path: Path) -> None:
+        from debugtaps.engines.torch_engine import TorchEngine
+        from support.far import far
+
+        x = np.arange(24, dtype=np.float32).reshape(2, 3, 4)
+        with far():
+            found = TorchEngine("far").build(shaped(tmp_path)).run({"x": x})
+        np.testing.assert_array_equal(found["y"], 2 * x.reshape(2, 12))
+
+    def test_inductor_traces_them_as_constants(self, tmp_path: Path) -> None:
+        from debugtaps.engines.inductor import InductorEngine
+        from support.far import far
+
+        x = np.arange(24, dtype=np.float32).reshape(2, 3, 4)
+        with far():
+            engine = InductorEngine("far")
+            value = engine.fed(x)
+            traced = engine.build(shaped(tmp_path)).traced([value])
+            found = traced(value).cpu().numpy()
+        np.testing.assert_array_equal(found, 2 * x.reshape(2, 12))
 
 
 class TestOptions:
@@ -268,6 +313,7 @@ def test_fp32_agrees(tmp_path: Path, spec: str) -> None:
     assert look(tmp_path, ZOO["shared_weight"](), spec).status == "agrees"
 
 
+@pytest.mark.slow
 def test_torch_is_a_reference(tmp_path: Path) -> None:
     path, inputs = to_narrow(transformer(), "bf16").save(tmp_path / "given")
     finding = tapsect.bisect(

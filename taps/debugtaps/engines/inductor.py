@@ -137,10 +137,8 @@ class InductorSession(TorchSession):
 
     def _compile(self, values: Sequence[Any]) -> Any:
         """Traces operators at these shapes, so that shape arithmetic is constant, and compiles."""
-        run = _Tracing(self.module.fx, values).run
         try:
-            with torch.fx.traceback.preserve_node_meta():
-                traced = make_fx(lambda *given: run(*given))(*values)
+            traced = self.traced(values)
         except RuntimeError as error:
             if "tracing tensor" not in str(error):
                 raise
@@ -152,6 +150,12 @@ class InductorSession(TorchSession):
             return made
 
         return compile_fx(traced, list(values), inner_compile=inner, config_patches=self.options)
+
+    def traced(self, values: Sequence[Any]) -> Any:
+        """Returns the module as one graph at the shapes of these values, on their device."""
+        with self.engine.device, torch.fx.traceback.preserve_node_meta():
+            run = _Tracing(self.module.fx, values).run
+            return make_fx(lambda *given: run(*given))(*values)
 
     def fusions(self) -> list[list[str]]:
         """Returns the sets of ONNX nodes that run as one kernel; none before the first run."""

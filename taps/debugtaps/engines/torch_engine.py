@@ -1,9 +1,7 @@
 """torch, eager, over an ONNX file that onnx2fx turns into a module.
 
 Python 3.8 syntax, numpy, torch, onnx and onnx2fx only: the worker loads this file under any
-interpreter.  onnx2fx 0.0.1 wants Python 3.11 and torch 2.9.
-
-Taps are further outputs of the module.
+interpreter.  onnx2fx 0.0.1 wants Python 3.11 and torch 2.9.  Taps are further outputs.
 """
 
 from __future__ import annotations
@@ -176,7 +174,8 @@ class TorchSession:
 
     def call(self, *values: Any) -> Any:
         """Runs the module operator by operator."""
-        return self.module.fx(*values)
+        with self.engine.device:  # what the module makes on its way, as shapes, is made there, too
+            return self.module.fx(*values)
 
     def run(self, feeds: Mapping[str, Any]) -> dict[str, Any]:
         """Returns every output under its ONNX name."""
