@@ -9,7 +9,10 @@ from __future__ import annotations
 import re
 import unicodedata
 
-__all__ = ["clean", "code", "md"]
+__all__ = ["LONGEST", "clean", "code", "md"]
+
+LONGEST = 2000
+"""Most characters of one text in a report."""
 
 _MARKDOWN = re.compile(r"([\\`*_\[\]<>#|~$&]|^[-+=])")
 _LINK = re.compile(r"(?i)(\bhttps?|\bftp|\bwww|\bmailto|@)(?=[.:\w])")
@@ -37,7 +40,7 @@ def md(text: str) -> str:
     >>> print(md("<b>*x*</b>"))
     \<b\>\*x\*\</b\>
     """
-    escaped = _MARKDOWN.sub(r"\\\1", clean(text, limit=2000))
+    escaped = _MARKDOWN.sub(r"\\\1", clean(text, limit=LONGEST))
     return _LINK.sub("\\1\u200b", escaped)
 
 

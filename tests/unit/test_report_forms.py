@@ -16,6 +16,7 @@ from markdown_it import MarkdownIt
 
 from debugtaps import InputError, OutputError, write_npz
 from tapsect.cli import main
+from tapsect.escape import clean
 from tapsect.finding import Cost, Divergence, Finding, Minimal, OutputReport, Step, Unseen
 from tapsect.report import make, render_jsonl, render_junit, render_markdown, write_reports
 from tapsect.report.ownrun import CaseFacts, case_facts, snippets
@@ -232,6 +233,21 @@ def test_one_name_is_one_hash_everywhere_and_another_in_another_model() -> None:
     )
     other = names(dataclasses.replace(DEFECT, model={**DEFECT.model, "sha256": "cd" * 32}))
     assert other.name("secret/enc0/MatMul") != held.name("secret/enc0/MatMul")
+
+
+@pytest.mark.parametrize("name", [EVIL + "acme", "acme\\'\"" + "é" * 5, "\u202eacme" * 120])
+def test_a_name_is_known_however_it_is_written(name: str) -> None:
+    place = Divergence("secret/t", name, "MatMul", 0.04, 0.0, 41.0)
+    option = f"nodes=[{json.dumps(name)}]"
+    finding = dataclasses.replace(
+        DEFECT, first_divergence=place, message=f"wrong at node '{clean(name)}' (MatMul).",
+        trail=(Step("build", "fails", f"{name!r}; {clean(name, limit=2000)}", 1),),
+        command=("tapsect", "bisect", "n.onnx", "--engine-option", option, "--out", "acme"),
+    )  # fmt: skip
+    held = names(finding)
+    shown = held.finding(finding)
+    assert shown.message == f"wrong at node '{held.name(name)}' (MatMul)."
+    assert "acme" not in json.dumps(shown.to_json()) + render_markdown(shown)
 
 
 def test_a_node_called_by_its_operator_does_not_hide_the_operator() -> None:

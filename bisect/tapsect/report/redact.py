@@ -11,14 +11,17 @@ from __future__ import annotations
 import getpass
 import hashlib
 import hmac
+import json
 import re
 import socket
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from pathlib import Path, PurePath
 from typing import Any
 
+from tapsect.escape import LONGEST, clean
 from tapsect.finding import Divergence, Finding
 from tapsect.folder import CASE
 from tapsect.report.ownrun import CaseFacts
@@ -101,10 +104,11 @@ class Names:
             return self.path(text) if "/" in text or "\\" in text else self.name(text)
         if "," in text and all(part.strip() in self.known for part in text.split(",")):
             return ",".join(self.name(part.strip()) for part in text.split(","))
-        held = sorted((n for n in self.known if n in text), key=lambda n: (-len(n), n))
+        spelled = _spellings(self.known)
+        held = sorted((n for n in spelled if n in text), key=lambda n: (-len(n), n))
         patterns = [self._pattern(name) for name in held]
         if patterns:
-            text = re.sub("|".join(patterns), lambda m: self.name(m.group()), text)
+            text = re.sub("|".join(patterns), lambda m: self.name(spelled[m.group()]), text)
         text = _PATH.sub(lambda m: self.path(m.group()), text)
         end = _END.search(text)
         if end and self._cut_off(end.group()):
@@ -148,7 +152,11 @@ class Names:
     def finding(self, finding: Finding) -> Finding:
         """Returns the finding without private names."""
         body = self.data(finding.to_json())
-        body["command"] = [self._word(word) for word in finding.command]
+        before = ("", *finding.command)
+        body["command"] = [
+            self.path(word) if last == "--out" else self._word(word)
+            for last, word in zip(before, finding.command, strict=False)
+        ]
         body["model"] = {**body["model"], "sha256": self.name("sha256")}
         for there, told in zip(body.get("unseen", ()), finding.unseen, strict=True):
             there["why"] = told.why
@@ -182,6 +190,16 @@ class Names:
 
 
 _SPOKEN = _spoken()
+
+
+@lru_cache(maxsize=8)
+def _spellings(known: frozenset[str]) -> dict[str, str]:
+    """Returns every way a name is written, and the name: as it is, as it is shown, as JSON."""
+    ways: dict[str, str] = {}
+    for name in sorted(known):
+        shown = (clean(name), clean(name, limit=LONGEST), json.dumps(name)[1:-1], repr(name)[1:-1])
+        ways.update(dict.fromkeys(shown, name))
+    return ways | {name: name for name in known}
 
 
 def _told(finding: Finding) -> Iterator[str]:
