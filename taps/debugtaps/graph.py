@@ -10,17 +10,17 @@ called by its first output, which ONNX requires to be unique.
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
 import onnx
-from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto
+from onnx import ModelProto, NodeProto, TensorProto
 
 from debugtaps.errors import ModelError
 from debugtaps.nodes import STANDARD_DOMAINS, Node, captured, named, repeats, sorted_nodes
+from debugtaps.reading import check_model, check_opset, read_model, standard_opset
 from debugtaps.tensortypes import TensorType, infer_types, type_of
 from debugtaps.weights import check_weights, external_files, load_array, move_weights, offload
 
@@ -117,7 +117,7 @@ class Graph:
     @cached_property
     def opset(self) -> int:
         """Returns the version of the standard domain."""
-        return _standard_opset(self.shell)
+        return standard_opset(self.shell)
 
     @cached_property
     def fixed(self) -> frozenset[str]:
@@ -179,101 +179,16 @@ def load_graph(path: Path, folder: Path) -> Graph:
     Raises:
         ModelError: The file is missing, truncated, not ONNX, or not valid ONNX.
     """
-    model = _read(path)
-    check_weights(path, model)
-    _check_opset(path, model)
+    model, digest = read_model(path, folder)
+    check_weights(path, model, digest)
+    check_opset(path, model)
     folder.mkdir(parents=True, exist_ok=True)
-    digest = _sha256(path)
     state = move_weights(model, path.parent, folder, digest)
-    _check(path, model, folder / f"given-{digest[:16]}.onnx")
+    check_model(path, model, folder / f"given-{digest[:16]}.onnx")
     try:
         return dataclasses.replace(_build(path, folder, model, digest), weights=state)
     except ModelError as error:
         raise ModelError(f"{path}: {error}") from None
-
-
-def _read(path: Path) -> ModelProto:
-    if not path.exists():
-        raise ModelError(f"{path}: no such file; expected an ONNX model")
-    if path.is_dir():
-        raise ModelError(f"{path}: is a folder; expected an ONNX file")
-    if path.suffix == ".py":
-        raise ModelError(f"{path}: is Python; export it to ONNX first (torch.onnx.export)")
-    if path.stat().st_size == 0:
-        raise ModelError(f"{path}: is empty; expected an ONNX model")
-    try:
-        model = onnx.load_model(str(path), load_external_data=False)
-    except OSError as error:
-        raise ModelError(f"{path}: cannot be read: {error.strerror or error}") from error
-    except Exception as error:  # protobuf raises its own, undocumented kinds
-        raise ModelError(
-            f"{path}: is not an ONNX model, or is truncated "
-            f"({path.stat().st_size} bytes read); export or copy it again"
-        ) from error
-    if not model.graph.node and not model.graph.output:
-        raise ModelError(f"{path}: holds no graph; expected an ONNX model with nodes and outputs")
-    if not model.graph.output:
-        raise ModelError(f"{path}: has no outputs, so nothing can be compared; export it again")
-    return model
-
-
-def _check_opset(path: Path, model: ModelProto) -> None:
-    known, asked = onnx.defs.onnx_opset_version(), _standard_opset(model)
-    if asked > known:
-        raise ModelError(
-            f"{path}: uses opset {asked}, the installed onnx {onnx.__version__} knows opsets up to "
-            f"{known}; install a newer onnx, or export with an older opset"
-        )
-
-
-def _check(path: Path, model: ModelProto, shell: Path) -> None:
-    """Lets onnx check the model without its weights, so that they are not held a second time."""
-    shell.write_bytes(typed_outputs(model).SerializeToString())
-    try:
-        onnx.checker.check_model(str(shell))
-    except Exception as error:  # ValidationError and, for odd files, others
-        lines = [s.strip() for s in str(error).splitlines() if s.strip() and "==>" not in s]
-        first = lines[0] if lines else type(error).__name__
-        if "topological" in first or "sorted" in first:
-            return  # engines take such models; the nodes are sorted below
-        raise ModelError(f"{path}: is not valid ONNX: {first[:400]}") from error
-    finally:
-        shell.unlink()
-
-
-def typed_outputs(model: ModelProto) -> ModelProto:
-    """Returns the model with a type on every output, for the check only.
-
-    What leaves a plugin has no type that anybody could infer; engines that run the plugin know it.
-    """
-    if all(_declared(value) for value in model.graph.output):
-        return model
-    copy = ModelProto()
-    copy.CopyFrom(model)
-    for value in copy.graph.output:
-        if not _declared(value):
-            kind = value.type.tensor_type
-            kind.elem_type = kind.elem_type or TensorProto.FLOAT
-            kind.shape.SetInParent()
-    return copy
-
-
-def _declared(value: ValueInfoProto) -> bool:
-    if value.type.HasField("tensor_type"):
-        return value.type.tensor_type.HasField("shape") and value.type.tensor_type.elem_type != 0
-    return value.type.WhichOneof("value") is not None
-
-
-def _standard_opset(model: ModelProto) -> int:
-    return max((o.version for o in model.opset_import if o.domain in ("", "ai.onnx")), default=1)
-
-
-def _sha256(path: Path) -> str:
-    digest = hashlib.sha256()
-    with path.open("rb") as file:
-        while block := file.read(1 << 20):
-            digest.update(block)
-    return digest.hexdigest()
 
 
 def _build(path: Path, folder: Path, model: ModelProto, digest: str) -> Graph:

@@ -14,8 +14,9 @@ from onnx import helper
 
 from debugtaps.errors import ModelError
 from debugtaps.expose import Exposed, expose
-from debugtaps.graph import Graph, TensorType, typed_outputs
+from debugtaps.graph import Graph, TensorType
 from debugtaps.manifest import Kind, Manifest, Origin, TapEntry, write_manifest
+from debugtaps.reading import typed_outputs
 from debugtaps.sources import Source
 from debugtaps.store import dtype_name
 from debugtaps.surgery import save

@@ -20,30 +20,48 @@ from onnx import AttributeProto, GraphProto, ModelProto, TensorProto, helper, nu
 
 from debugtaps.errors import ModelError
 
-__all__ = ["check_weights", "external_files", "load_array", "move_weights", "offload"]
+__all__ = [
+    "check_weights",
+    "external_files",
+    "load_array",
+    "move_weights",
+    "offload",
+    "own_files",
+]
 
 _INLINE_BYTES = 1024
 _OFFLOAD_TOTAL = 1 << 20
 _FICLONE = 0x40049409  # Linux: share the blocks of another file
 
 
-def check_weights(path: Path, model: ModelProto) -> None:
+def own_files(digest: str) -> tuple[str, str]:
+    """Returns the names of our weight files: for tensors of a message, for raw data of a file."""
+    return f"weights-{digest[:16]}.bin", f"weights-{digest[:16]}-raw.bin"
+
+
+def check_weights(path: Path, model: ModelProto, digest: str) -> None:
     """Checks that every weight lies beside the model, and whole.
 
     Raises:
         ModelError: One does not; the message names tensor, file and mend.
     """
-    base = path.parent.resolve()
+    base, moved = path.parent.resolve(), own_files(digest)[1]
     for tensor in _tensors(model.graph):
+        where = {e.key: e.value for e in tensor.external_data}
+        held = len(tensor.raw_data)
         if tensor.data_location == TensorProto.EXTERNAL:
-            _check_outside(path, base, tensor)
-        elif tensor.HasField("raw_data"):
-            needed = _bytes_of(tensor)
-            if needed is not None and len(tensor.raw_data) < needed:
-                raise ModelError(
-                    f"{path}: is not valid ONNX: {tensor.name!r} holds {len(tensor.raw_data)} "
-                    f"bytes, too small for its shape and type ({needed}); export the model again"
-                )
+            if where.get("location") != moved:
+                _check_outside(path, base, tensor)
+                continue
+            held = int(where["length"])
+        elif not tensor.HasField("raw_data"):
+            continue
+        needed = _bytes_of(tensor)
+        if needed is not None and held < needed:
+            raise ModelError(
+                f"{path}: is not valid ONNX: {tensor.name!r} holds {held} "
+                f"bytes, too small for its shape and type ({needed}); export the model again"
+            )
 
 
 def _check_outside(path: Path, base: Path, tensor: TensorProto) -> None:
@@ -124,15 +142,15 @@ def move_weights(model: ModelProto, base: Path, folder: Path, digest: str) -> st
         What tells one state of the weight files from another, without reading them.
     """
     state: list[str] = []
+    own, here = own_files(digest), base.resolve() == folder.resolve()
     inline = [t for t in model.graph.initializer if t.data_location != TensorProto.EXTERNAL]
     big = [t for t in inline if t.ByteSize() >= _INLINE_BYTES and t.data_type != TensorProto.STRING]
     if sum(t.ByteSize() for t in big) > _OFFLOAD_TOTAL:
-        name = f"weights-{digest[:16]}.bin"
-        offload(big, folder, name)
+        offload(big, folder, own[0])
     linked: dict[str, str] = {}
     for tensor in _tensors(model.graph):
         for entry in tensor.external_data:
-            if entry.key == "location" and not entry.value.startswith("weights-"):
+            if entry.key == "location" and not here and entry.value not in own:
                 source = base / entry.value
                 if entry.value not in linked:
                     facts = source.stat()

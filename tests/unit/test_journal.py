@@ -11,22 +11,22 @@ from tapsect.journal import DEAR_S, Journal, Outcome
 VALUES = {"y": np.arange(4, dtype=np.float32)}
 
 
-def kept(folder: Path, **facts: float) -> Journal:
+def kept(folder: Path) -> Journal:
     folder.mkdir(exist_ok=True)
     journal = Journal(folder, "who")
-    journal.record("k" * 64, Outcome((VALUES,), **facts), "a test")
+    journal.record("k" * 64, Outcome((VALUES,), seconds=0.01), "a test")
     return Journal(folder, "who")
 
 
 def test_a_probe_is_recalled_with_its_values(tmp_path: Path) -> None:
-    known = kept(tmp_path, seconds=0.01).recall("k" * 64)
+    known = kept(tmp_path).recall("k" * 64)
     assert known is not None
     np.testing.assert_array_equal(known.values[0]["y"], VALUES["y"], strict=True)
 
 
 @pytest.mark.parametrize("content", [b"", b"\0" * 400])
 def test_values_that_a_power_cut_has_torn_are_not_believed(tmp_path: Path, content: bytes) -> None:
-    journal = kept(tmp_path, seconds=0.01)
+    journal = kept(tmp_path)
     (torn,) = journal.values.iterdir()
     torn.write_bytes(content)
     assert journal.recall("k" * 64) is None
