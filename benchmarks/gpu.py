@@ -4,6 +4,7 @@ Every case is a process of its own, four at a time, so that one that dies or han
 only.  Results are written as they come; what the time did not suffice for is listed.
 
     python -m benchmarks.gpu --out results.json --seconds 420
+    python -m benchmarks.gpu_table results.json --name second          # into docs/verified.md
     python -m benchmarks.gpu --device cpu --only transformer/torch     # the same without a GPU
 
 Needs torch, onnx2fx and, for its cases, onnxruntime-gpu.  Published models are read from
