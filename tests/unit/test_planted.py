@@ -422,6 +422,13 @@ class TestModels:
         host = planted({"kind": "value", "nodes": "clip", "scale": 2})
         assert np.array_equal(host.build(part).run({"x": X})["q"], Q)
 
+    def test_a_fault_without_its_node_is_told(self, planted: Maker, tmp_path: Path) -> None:
+        path = write(tmp_path)
+        lost = {"kind": "pattern", "nodes": "clip,gone"}
+        said = planted({"kind": "value", "nodes": "clip"}, lost).build(path).said
+        assert said == ("the planted fault 'pattern' is absent: the model has no node 'gone'",)
+        assert planted({"kind": "value", "nodes": "clip"}).build(path).said == ()
+
     def test_unless_it_is_strict(self, planted: Maker, tmp_path: Path) -> None:
         host = planted({"kind": "value", "nodes": "gone"}, strict=True)
         with pytest.raises(EngineFailure, match="no node gone; the model has clip, last, square"):
@@ -512,6 +519,10 @@ class TestDeclarations:
             ({"kind": "fusion", "nodes": "a"}, "two nodes"),
             ({"kind": "garbles_tap"}, "names no tensor"),
             ({"kind": "value", "nodes": "a", "when": {"below": 1}}, "needs 'above'"),
+            ({"kind": "value", "nodes": "a", "when": 3}, "when .* is 3; it takes a mapping"),
+            ({"kind": "value", "nodes": "a", "unless": "basic"}, "unless .* it takes a mapping"),
+            ({"kind": "value", "nodes": "a", "tactic": "fft"}, "tactic .*'fft'; .*: {\"Conv_7\""),
+            ({"kind": "flaky_run", "of": "value"}, "of of .*'value'; it takes a mapping"),
             (
                 {"kind": "flaky_run", "of": {"kind": "flaky_run", "nodes": "a"}},
                 "wraps another flaky",

@@ -29,6 +29,7 @@ from debugtaps.engines.planting.session import (
     KEPT,
     Built,
     PlantedSession,
+    absences,
     choices,
     event_fires,
     strike,
@@ -69,13 +70,14 @@ class Planted:
 
     Every kind takes ``nodes`` (names, or the first output of a nameless node; a list or
     ``A,B``; *all* must be in the model, else the fault does not fire, as in a sub-model without
-    them), ``output`` (which output of the last node), ``when`` (``{"above": v}``: only when the
-    node's first input has a value above; ``{"input": name, "above": v}``: that tensor) and
-    ``unless`` (options of the inner engine that cure it: ``{"graph_optimization_level":
-    ["basic", "disable"]}``), ``tactic`` (``{"Conv_7": "winograd"}``: only in builds that chose
-    so, see ``variants``).  A value fault without numbers has ``scale`` 1.05.  The ``limit``
-    of an event: only with more than so many taps.  A flaky fault without ``of`` is a value
-    fault with its own keys.  ``phase`` is "build" (the default) or "run".
+    them, and the session's notes say so), ``output`` (which output of the last node), ``when``
+    (``{"above": v}``: only when the node's first input has a value above; ``{"input": name,
+    "above": v}``: that tensor) and ``unless`` (options of the inner engine that cure it:
+    ``{"graph_optimization_level": ["basic", "disable"]}``), ``tactic`` (``{"Conv_7":
+    "winograd"}``: only in builds that chose so, see ``variants``).  A value fault without numbers
+    has ``scale`` 1.05.  The ``limit`` of an event: only with more than so many taps.  A flaky
+    fault without ``of`` is a value fault with its own keys.  ``phase`` is "build" (the default)
+    or "run".
 
     Args:
         inner: The engine underneath, a specification.
@@ -181,7 +183,8 @@ class Planted:
         }
         runs = [f for f in active if f.phase == "run" and event_fires(f, present, taps)]
         told = [frozenset(f.nodes) for f in active if f.keys.get("told") and present.fires(f)]
-        return PlantedSession(variants, built, path, runs, self._counters, told)
+        absent = absences(self._faults, present)
+        return PlantedSession(variants, built, path, runs, self._counters, told, absent)
 
     def _refuse_missing(self, present: Rewriter) -> None:
         missing = {name for fault in self._faults for name in present.missing(fault)}

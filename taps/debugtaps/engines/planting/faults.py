@@ -47,6 +47,12 @@ KINDS: Mapping[str, tuple[str, ...]] = MappingProxyType(
 )
 EVENTS = frozenset({"refuses_taps", "crash", "hang", "build_error", "run_error", "out_of_memory"})
 _COMMON = ("kind", "nodes", "output", "when", "unless", "tactic")
+_MAPPINGS = {
+    "when": '{"above": 1.0}',
+    "unless": '{"graph_optimization_level": "disable"}',
+    "tactic": '{"Conv_7": "winograd"}',
+    "of": '{"kind": "value", "nodes": "Conv_7"}',
+}
 _NODELESS = frozenset({"refuses_taps", "garbles_tap"})
 
 
@@ -181,6 +187,7 @@ def parse(raw: Mapping[str, Any]) -> Fault:
         raise ValueError("fault 'garbles_tap' names no tensor")
     if kind == "fusion" and len(nodes) < 2:
         raise ValueError("fault 'fusion' takes two nodes or more")
+    _check_mappings(kind, raw)
     when = raw.get("when")
     if when is not None and "above" not in when:
         raise ValueError(f"the condition of fault {kind!r} is {dict(when)}; it needs 'above'")
@@ -189,10 +196,18 @@ def parse(raw: Mapping[str, Any]) -> Fault:
         nodes=nodes,
         output=int(raw.get("output", 0)),
         when=None if when is None else dict(when),
-        unless=dict(raw.get("unless", {})),
-        tactic=dict(raw.get("tactic", {})),
+        unless=dict(raw.get("unless") or {}),
+        tactic=dict(raw.get("tactic") or {}),
         keys={key: raw[key] for key in KINDS[kind] if key in raw},
     )
+
+
+def _check_mappings(kind: str, raw: Mapping[str, Any]) -> None:
+    """Raises ValueError when a key that holds a mapping holds something else."""
+    for key, example in _MAPPINGS.items():
+        value = raw.get(key)
+        if value is not None and not isinstance(value, Mapping):
+            raise ValueError(f"{key} of fault {kind!r} is {value!r}; it takes a mapping: {example}")
 
 
 def _parse_flaky(kind: str, raw: Mapping[str, Any]) -> Fault:
@@ -200,6 +215,7 @@ def _parse_flaky(kind: str, raw: Mapping[str, Any]) -> Fault:
     if inner is None:
         own = {key: value for key, value in raw.items() if key not in _FLAKY}
         inner = {**own, "kind": "value"}
+    _check_mappings(kind, {**raw, "of": inner})
     fault = parse(inner)
     if fault.flaky is not None:
         raise ValueError(f"fault {kind!r} wraps another flaky fault")

@@ -17,7 +17,7 @@ import onnx
 from debugtaps.engines.planting.faults import Counters, Fault, struck
 from debugtaps.engines.planting.rewrite import Rewriter
 
-__all__ = ["KEPT", "Built", "PlantedSession", "choices", "event_fires", "strike"]
+__all__ = ["KEPT", "Built", "PlantedSession", "absences", "choices", "event_fires", "strike"]
 
 KEPT = "planted.json"
 
@@ -56,6 +56,7 @@ class PlantedSession:
         events: Sequence[Fault],
         counters: Counters,
         told: Sequence[frozenset[str]],
+        absent: Sequence[str] = (),
     ) -> None:
         self._variants = dict(variants)
         self._built = built
@@ -64,6 +65,7 @@ class PlantedSession:
         self._events = events
         self._counters = counters
         self._told = list(told)
+        self._absent = list(absent)
 
     def run(self, feeds: Mapping[str, Any]) -> Mapping[str, Any]:
         """Runs the inner session, unless an event strikes."""
@@ -90,6 +92,11 @@ class PlantedSession:
         """Returns what this build chose, by key."""
         return dict(self._built.tactics)
 
+    def notes(self) -> list[str]:
+        """Returns what the inner session says, and which faults this model has no place for."""
+        first = next(iter(self._variants.values()))
+        return [*getattr(first, "notes", list)(), *self._absent]
+
     def save(self, folder: Path) -> None:
         """Writes the model and what this build decided; ``Planted.load`` decides no more.
 
@@ -102,6 +109,19 @@ class PlantedSession:
         for session in self._variants.values():
             session.close()
         self._variants.clear()
+
+
+def absences(faults: Sequence[Fault], present: Rewriter) -> list[str]:
+    """Returns, for every fault that cannot strike a model, which of its nodes the model lacks."""
+    said = []
+    for fault in faults:
+        missing = present.missing(fault)
+        if missing:
+            listed = ", ".join(map(repr, missing))
+            said.append(
+                f"the planted fault {fault.kind!r} is absent: the model has no node {listed}"
+            )
+    return said
 
 
 def choices(active: Sequence[Fault]) -> list[frozenset[Fault]]:
