@@ -109,12 +109,28 @@ def overflowing() -> Built:
     return net.build()
 
 
+def one_number() -> Built:
+    """Returns a norm whose one sum of squares lies beyond fp16: a single element is lost."""
+    net = Net()
+    x = net.input("x", (1, 64), 100 * np.random.default_rng(0).standard_normal((1, 64)))
+    square = net.op("Mul", x, x)
+    root = net.op("Sqrt", net.op("ReduceSum", square, net.ints(1)))
+    net.output(net.op("Add", net.op("Tanh", x), net.op("Div", x, root)))
+    return net.build()
+
+
 @pytest.mark.parametrize("stated", [True, False])
 def test_overflow_of_fp16_is_a_precision_limit(stated: bool, tmp_path: Path) -> None:
     more = {"precision": "fp16"} if stated else {}
     finding = bisect(overflowing(), tmp_path, ROUNDING, {"precision": "fp16"}, **more)
     assert (finding.status, finding.failure) == ("diverges", "nonfinite")
     assert finding.cause == "precision_limit", finding.message
+
+
+def test_a_single_number_beyond_fp16_is_a_precision_limit(tmp_path: Path) -> None:
+    finding = bisect(one_number(), tmp_path, ROUNDING, {"precision": "fp16"})
+    assert finding.cause == "precision_limit", finding.message
+    assert "its type cannot hold the value" in finding.message
 
 
 # -- published models ---------------------------------------------------------------------------

@@ -28,3 +28,19 @@ def test_a_wrong_kernel_of_the_reference_itself_is_suspected(tmp_path: Path) -> 
     assert finding.first_divergence is not None
     assert finding.first_divergence.op_type == "Elu"
     assert finding.exit_code == 1
+
+
+def test_an_unread_output_that_is_defined_otherwise_explains_nothing(tmp_path: Path) -> None:
+    """Of an old Dropout, ONNX Runtime fills the mask with False; the definition says True."""
+    net = Net(opset=9)
+    kept, _ = net.multi("Dropout", net.linear(net.input("x", (4, 16)), 16, 16), outputs=2)
+    net.output(net.op("Tanh", kept))
+    built = net.build()
+    model, inputs = built.save(tmp_path)
+    name = built.model.graph.output[0].name
+    golden = tmp_path / "golden.npz"
+    other = np.random.default_rng(0).standard_normal((4, 16)).astype(np.float32)
+    write_npz(golden, {name: np.tanh(other)})  # what neither of the two computes
+    finding = bisect(model, inputs=[inputs], reference=golden, out=tmp_path / "out")
+    assert (finding.status, finding.cause) == ("inconclusive", None), finding.message
+    assert not finding.culprit_nodes

@@ -17,7 +17,7 @@ from tapsect.replay.coarse import coarse_ends
 from tapsect.replay.reference import numpy_dtype, widen_array
 from tapsect.replay.regions import Classes, Replay
 from tapsect.rounding.discrete import unexplained
-from tapsect.rounding.floors import limit_for, rms, u_name
+from tapsect.rounding.floors import limit_for, rms
 from tapsect.rounding.outputs import End, Measured, judge_output
 
 __all__ = ["EndJudge", "Truth"]
@@ -125,8 +125,17 @@ class Truth:
         why = f"the model itself differs from its original: {worst.name!r}, {worst.reason}"
         return Export(suspects[0] if suspects else None, why)
 
-    def within(self, number: int, before: Ends, classes: Classes) -> str | None:
-        """Returns why the effective precision explains all failing outputs, or ``None``."""
+    def within(
+        self, number: int, before: Ends, classes: Classes, *, coherent: bool = False
+    ) -> str | None:
+        """Returns why the effective precision explains all failing outputs, or ``None``.
+
+        Args:
+            number: The sample.
+            before: Its judged outputs.
+            classes: The effective precision.
+            coherent: Whether roundings may all point one way.
+        """
         stated = self.subject.roundoff
         coarsest = max(classes.contraction, classes.rest)
         if coarsest < stated or coarsest <= 2.0**-24:
@@ -135,27 +144,28 @@ class Truth:
         failing = {n: v for n, (end, v) in before.items() if end.failing}
         rounded = self.subject.reference.narrowed(self.subject.samples[number], coarsest)
         for samples in (END_SAMPLES, MORE_SAMPLES):
-            ends = self._at(number, failing, classes, samples, rounded)
+            ends = self._at(number, failing, classes, samples, rounded, coherent=coherent)
             if not any(e.doubtful(limit.end) for e in ends):
                 break
         if any(e.failing for e in ends):
             return None
+        named = classes.named(stated, self.subject.options.precision)
         return (
-            f"contractions compute at {u_name(max(classes.contraction, stated))}, the rest at "
-            f"{u_name(max(classes.rest, stated))}; the outputs lie within {limit.end:g} floors of "
-            "that"
+            f"contractions compute at {named['contractions']}, the rest at {named['the rest']}; "
+            f"the outputs lie within {limit.end:g} floors of that"
         )
 
     def _at(
         self, number: int, values: Mapping[str, Array | None], classes: Classes, samples: int,
-        rounded: Mapping[str, Array],
+        rounded: Mapping[str, Array], *, coherent: bool,
     ) -> list[End]:  # fmt: skip
         """Returns the outputs judged at the precision the engine was found to compute in."""
         subject = self.subject
         limit = limit_for(max(classes.contraction, classes.rest))
         measured = coarse_ends(
-            subject.reference, subject.samples[number], classes, samples=samples, rounded=rounded
-        )
+            subject.reference, subject.samples[number], classes, samples=samples,
+            rounded=rounded, coherent=coherent,
+        )  # fmt: skip
         measured = replace(measured, base=self.measured(number).base)
         return [
             judge_output(

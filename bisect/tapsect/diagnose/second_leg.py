@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from typing import Literal
 
@@ -13,11 +13,13 @@ from debugtaps import Array, Host, TapsError, extract, resolve, save
 from tapsect.candidate import Candidate
 from tapsect.diagnose.subject import Subject
 from tapsect.localize.examine import Examined
+from tapsect.localize.taps import Ends
+from tapsect.replay.causal import causal_test
 from tapsect.replay.precision import Classes
 from tapsect.replay.reference import Reference, widen_array
 from tapsect.replay.regions import Judgement, Replay
 from tapsect.rounding.floors import limit_for, ratios
-from tapsect.rounding.outputs import end_floor
+from tapsect.rounding.outputs import Measured, end_floor, judge_output
 from tapsect.topology import CONTRACTIONS
 
 __all__ = ["Side", "second_leg", "shared_kernel"]
@@ -26,6 +28,7 @@ Side = Literal["reference", "engine", "neither", "no answer"]
 Tell = Callable[[str, str, str], None]
 
 SECONDS = 30.0
+SAMPLES = 8
 CHEAP = 100_000
 """Most elements a tensor may have whose operator the slow second leg computes as well."""
 
@@ -94,16 +97,58 @@ def _agree(
     return True
 
 
-def shared_kernel(subject: Subject, number: int, tell: Tell) -> Judgement | None:
-    """Returns where the reference itself leaves the operator's definition, if it does.
+def shared_kernel(subject: Subject, number: int, before: Ends, tell: Tell) -> Judgement | None:
+    """Returns where the reference itself leaves the operator's definition, if that is why.
 
     Engine and reference of one package share kernels, and with them their faults, which no
-    comparison of the two can show.  Operators that are cheap in the second leg are replayed
-    there, all at once, on the reference's own values.
+    comparison of the two can show: both agree, and both leave what the outputs should be.
+    Operators that are cheap in the second leg are replayed there, all at once, on the
+    reference's own values; what is wrong there must move an output that fails.
+
+    Args:
+        subject: The diagnosis' material.
+        number: The sample.
+        before: Its judged outputs.
+        tell: Writes one step to the trail.
     """
     packages = {spec.package for spec in subject.specs}
     if len(packages) > 1 or subject.specs[1].spec == "onnx":
         return None
+    own = subject.reference.ends(subject.samples[number], samples=SAMPLES)
+    shared = [n for n, (end, _) in before.items() if end.failing and _same(subject, before, own, n)]
+    for judgement, error in _off_definition(subject, number) if shared else ():
+        if _moves(subject, number, judgement.tensor, error, before, own):
+            node = subject.graph.nodes[subject.graph.producer[judgement.tensor]]
+            why = f"the package's own {node.op} at {node.name!r} leaves the operator's definition"
+            tell("second leg", "reference suspect", why)
+            return judgement
+    return None
+
+
+def _same(subject: Subject, before: Ends, own: Measured, name: str) -> bool:
+    """Returns whether the engine answers what the reference computes, right or wrong."""
+    value, limit = before[name][1], limit_for(subject.roundoff)
+    return not judge_output(name, value, own, subject.reference.roundoff(name), limit).failing
+
+
+def _moves(
+    subject: Subject, number: int, tensor: str, error: tuple[Array, Array], before: Ends,
+    own: Measured,
+) -> bool:  # fmt: skip
+    """Returns whether the reference's outputs move when one of its operators is put right."""
+    ends = [end for end, _ in before.values()]
+    values = {n: v for n, (_, v) in before.items() if v is not None}
+    effects = causal_test(
+        subject.reference, subject.samples[number], {tensor: error}, ends, own, values,
+        subject.end_limit,
+    )  # fmt: skip
+    return effects[tensor].floors > subject.end_limit
+
+
+def _off_definition(
+    subject: Subject, number: int
+) -> Iterator[tuple[Judgement, tuple[Array, Array]]]:
+    """Yields what the reference computes unlike the second leg: (right value, its own)."""
     first, feeds = subject.reference, subject.samples[number]
     shapes = first.shapes(feeds)
     cheap = [
@@ -117,11 +162,10 @@ def shared_kernel(subject: Subject, number: int, tell: Tell) -> Judgement | None
         second = Reference(first.graph, host, subject.work, stated=first.stated)
         reads = [t for n in cheap for t in n.reads if t in shapes]
         values = first.capture(feeds, dict.fromkeys([*names, *reads]))
-        judged, _ = Replay(second, feeds, values).judge(names, known=Classes(0.0, 0.0))
+        replay = Replay(second, feeds, values)
+        judged, _ = replay.judge(names, known=Classes(0.0, 0.0))
         suspects = [judged[t] for t in names if t in judged and judged[t].suspect]
-        if suspects:
-            node = first.graph.nodes[first.graph.producer[suspects[0].tensor]]
-            why = f"the package's own {node.op} at {node.name!r} leaves the operator's definition"
-            tell("second leg", "reference suspect", why)
-            return suspects[0]
-    return None
+        right = replay.bases([j.tensor for j in suspects])
+        for judgement in suspects:
+            if judgement.tensor in right:
+                yield judgement, (right[judgement.tensor], values[judgement.tensor])

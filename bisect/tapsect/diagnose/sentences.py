@@ -38,7 +38,7 @@ class Facts:
         limit: F, the end-to-end floors that an output may be off.
         first: The place, where there is one.
         culprits: The nodes at fault.
-        classes: Effective precision by class of operator.
+        computed: What was seen to compute in which precision.
         ruled: Whether the user's own tolerances or judge decide, in place of floors.
         torch: Whether the truth is what torch computes.
         often: How often a failure comes that does not come each time.
@@ -49,7 +49,7 @@ class Facts:
     limit: float
     first: Divergence | None
     culprits: Sequence[str]
-    classes: Mapping[str, str]
+    computed: str
     ruled: bool = False
     torch: bool = False
     often: str = ""
@@ -69,8 +69,7 @@ def sentence(told: Told, facts: Facts) -> str:
     if told.cause == "precision_limit" and not (told.blame and told.blame.suspects):
         if told.explained:
             return f"{facts.engine} differs by rounding alone: {told.explained}."
-        kinds = ", ".join(f"{kind} in {name}" for kind, name in facts.classes.items())
-        return f"{facts.engine} computes {kinds}; the outputs lie within the rounding of that."
+        return f"{facts.engine} computes {facts.computed}; the outputs lie within the rounding of that."
     if told.cause == "ill_conditioned" and told.amplified:
         end, factor = told.amplified
         return (

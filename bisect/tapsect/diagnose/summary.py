@@ -11,6 +11,7 @@ import tapsect
 from debugtaps import EngineFailure, write_json_atomic
 from tapsect.case import Case, Limit, write_case
 from tapsect.diagnose.blame import Blame
+from tapsect.diagnose.effective import in_words, precision
 from tapsect.diagnose.sentences import Facts, sentence
 from tapsect.diagnose.signature import signature_of
 from tapsect.diagnose.subject import Subject
@@ -22,8 +23,7 @@ from tapsect.finding import Cost, Coverage, Divergence, Finding, Minimal, Output
 from tapsect.folder import CASE, RESULT
 from tapsect.localize.taps import Suspect
 from tapsect.observed import Repeats
-from tapsect.replay.regions import Classes, Judgement
-from tapsect.rounding.floors import PRECISIONS, u_name
+from tapsect.replay.regions import Judgement
 
 __all__ = ["Told", "compose"]
 
@@ -63,7 +63,7 @@ class _Composer:
             failure=told.failure if told.status != "agrees" else None,
             cause=told.cause,
             **self._parties(),
-            precision=self._precision(),
+            precision=precision(subject, told),
             outputs=tuple(self._outputs()),
             first_divergence=first,
             culprit_nodes=self._culprits(first),
@@ -214,37 +214,12 @@ class _Composer:
             for number, ends in enumerate(self.told.ends) for e in ends
         ]  # fmt: skip
 
-    def _classes(self) -> dict[str, str]:
-        """Returns the precision that each class of operators was seen to compute in."""
-        classes, least = self._computed(), self.subject.roundoff
-        if classes is None:
-            return {}
-        return {
-            "contractions": u_name(max(classes.contraction, least)),
-            "the rest": u_name(max(classes.rest, least)),
-        }
-
-    def _computed(self) -> Classes | None:
-        """Returns in what the engine was seen to compute, or says it does where no tap was sure."""
-        located = self.told.located
-        if located is None:
-            return None
-        return located.evidence.classes if located.evidence else self.subject.coarse
-
-    def _precision(self) -> dict[str, Any]:
-        subject, classes = self.subject, self._classes()
-        named = {u: n for n, u in reversed(PRECISIONS.items())}
-        stated = subject.options.precision or named.get(subject.roundoff, "model")
-        seen, effective = self._computed(), None
-        if seen is not None:
-            effective = u_name(max(seen.contraction, seen.rest, subject.roundoff))
-        return {"stated": stated, "effective": effective, "classes": classes}
-
     def _sentence(self, first: Divergence | None) -> str:
         subject, options = self.subject, self.subject.options
         facts = Facts(
             engine=options.engine, samples=len(subject.samples), limit=subject.end_limit,
-            first=first, culprits=self._culprits(first), classes=self._classes(),
+            first=first, culprits=self._culprits(first),
+            computed=in_words(subject, self.told),
             ruled=options.tolerance is not None or subject.judge is not None,
             torch=subject.torch is not None and bool(subject.golden),
             often=said(subject.unsteady) if subject.unsteady else "",

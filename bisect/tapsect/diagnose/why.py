@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from tapsect.diagnose.blame import Blame
+from tapsect.diagnose.effective import in_words
 from tapsect.diagnose.ends import Truth
 from tapsect.diagnose.second_leg import shared_kernel
 from tapsect.diagnose.subject import Subject
@@ -17,8 +18,10 @@ from tapsect.localize.explain import (
     first_nan,
     ill_conditioned,
 )
-from tapsect.localize.taps import Ends
+from tapsect.localize.taps import Ends, Evidenced
+from tapsect.replay.alone import ONE_ROUNDING, one_rounding
 from tapsect.replay.precision import Classes
+from tapsect.rounding.floors import COARSE_STEPS
 from tapsect.rounding.outputs import End
 from tapsect.topology import CONTRACTIONS
 
@@ -76,9 +79,10 @@ def explain_unblamed(
     assert evidence is not None
     told.status = "diverges"
     within = (
-        truth.within(told.sample, before, _no_finer(evidence.classes, subject.roundoff))
+        truth.within(told.sample, before, _seen(subject, evidence))
         or _stated(subject, before)
         or _added_up(subject, told, before, truth)
+        or _one_way(subject, told, before, truth)
     )
     if within is not None:
         explain_precision(subject, told, before, truth, tell, within)
@@ -91,7 +95,7 @@ def explain_unblamed(
         told.amplifier = amplifier(subject.reference, subject.samples[told.sample], bad.name)
         told.amplified = (bad, amplification(bad, subject.reference.roundoff(bad.name)))
         tell("explain", "ill_conditioned", "rounding alone moves this output far")
-    elif (kernel := shared_kernel(subject, told.sample, tell)) is not None:
+    elif (kernel := shared_kernel(subject, told.sample, before, tell)) is not None:
         told.cause, told.kernel = "reference_suspect", kernel
     elif len(told.failing_samples) < len(subject.samples):
         told.cause = "input_sensitive"
@@ -101,8 +105,11 @@ def explain_unblamed(
         tell("explain", "inconclusive", "no operator, precision or input explains it")
 
 
-def _no_finer(classes: Classes, u: float) -> Classes:
-    return Classes(max(classes.contraction, u), max(classes.rest, u))
+def _seen(subject: Subject, evidence: Evidenced) -> Classes:
+    """Returns what the engine was seen to compute in, its coarsest contraction included."""
+    alone = max((j.u for j in evidence.judgements.values() if j.alone), default=0.0)
+    u = subject.roundoff
+    return evidence.classes.at_least(max(alone, u), u)
 
 
 def _stated(subject: Subject, before: Ends) -> str | None:
@@ -127,13 +134,34 @@ def _added_up(subject: Subject, told: Told, before: Ends, truth: Truth) -> str |
     for judgement in fine:
         contraction = any(subject.graph.nodes[i].op in CONTRACTIONS for i in judgement.region)
         worst[contraction] = max(worst[contraction], judgement.u * judgement.ratio)
-    seen = _no_finer(evidence.classes, subject.roundoff)
-    coarse = Classes(max(seen.contraction, worst[True]), max(seen.rest, worst[False]))
+    coarse = _seen(subject, evidence).at_least(worst[True], worst[False])
     if truth.within(told.sample, before, coarse) is None:
         return None
     told.explained = (
         f"no operator is off by more than {largest:.0f} times rounding, and errors of that size "
         "explain the outputs together"
+    )
+    return told.explained
+
+
+def _one_way(subject: Subject, told: Told, before: Ends, truth: Truth) -> str | None:
+    """Returns why roundings that point one way explain the outputs, if every operator is fine.
+
+    Noise is independent from element to element.  A weight rounds alike wherever it is used, and
+    kernels that cut low bits off make every product smaller: that adds up on the way.  It is an
+    explanation only where each operator alone is off by no more than one rounding.
+    """
+    evidence = told.located.evidence if told.located else None
+    assert evidence is not None
+    seen = _seen(subject, evidence)
+    most = ONE_ROUNDING if max(seen.contraction, seen.rest) < COARSE_STEPS[-1] else 2 * ONE_ROUNDING
+    if not all(one_rounding(j, floors=most) for j in evidence.judgements.values()):
+        return None
+    if truth.within(told.sample, before, seen, coherent=True) is None:
+        return None
+    told.explained = (
+        "no operator is off by more than one rounding of its precision "
+        f"({in_words(subject, told)}), and roundings that point one way move the outputs as far"
     )
     return told.explained
 

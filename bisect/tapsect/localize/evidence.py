@@ -170,12 +170,14 @@ def classes_from(precisions: Mapping[str, str], reference: Reference) -> Classes
     """Returns the precision of each class from what an engine says of its tensors or nodes."""
     names = {"f32": "fp32", "float32": "fp32", "f16": "fp16", "float16": "fp16",
              "bfloat16": "bf16", "float": "fp32", "half": "fp16"}  # fmt: skip
-    worst = {True: 0.0, False: 0.0}
+    worst, half = {True: 0.0, False: 0.0}, False
     for node in reference.graph.nodes:
         for key in (node.name, *node.writes):
-            kind = precisions.get(key, "")
-            u = PRECISIONS.get(names.get(kind.lower(), kind.lower()))
+            kind = precisions.get(key, "").lower()
+            kind = names.get(kind, kind)
+            half = half or kind == "fp16"
+            u = PRECISIONS.get(kind)
             if u is not None:
                 contraction = node.op in CONTRACTIONS
                 worst[contraction] = max(worst[contraction], u)
-    return Classes(worst[True], worst[False])
+    return Classes(worst[True], worst[False], half)

@@ -17,7 +17,7 @@ __all__ = ["coarse_ends"]
 
 def coarse_ends(
     reference: Reference, feeds: Mapping[str, Array], classes: Classes, *, samples: int,
-    rounded: Mapping[str, Array],
+    rounded: Mapping[str, Array], coherent: bool = False,
 ) -> Measured:  # fmt: skip
     """Returns the outputs and their spread at the precision of each class of operators.
 
@@ -28,12 +28,19 @@ def coarse_ends(
         samples: Noisy runs.
         rounded: Outputs of a run whose edges are rounded (:meth:`Reference.narrowed`): the
             spread is widened where they leave the base further.
+        coherent: Whether roundings may all point one way: weights round alike wherever they are
+            used, and some kernels cut low bits off.
     """
     measured = reference.ends(
         feeds, samples=samples, level=classes.rest, contraction=classes.contraction
     )
     widest = dict(measured.spread)
-    for name, drift in measured.spread.items():
+    if coherent:
+        one_way = reference.ends(
+            feeds, samples=2, level=classes.rest, contraction=classes.contraction, coherent=True
+        )
+        widest = {n: np.maximum(s, one_way.spread.get(n, s)) for n, s in widest.items()}
+    for name, drift in widest.items():
         if name in rounded and rounded[name].shape == drift.shape:
             base = measured.base[name].astype(np.float64)
             moved = np.abs(rounded[name].astype(np.float64) - base)

@@ -45,6 +45,7 @@ class Judgement:
         overflow: Whether the storage type cannot hold what the reference computes.
         corr: Correlation of the introduced error with the value: 1 for a wrong scale.
         why: In words, where ``kind`` alone does not say it.
+        alone: Whether its operator was judged at a coarser u than the others of its class.
     """
 
     tensor: str
@@ -58,6 +59,7 @@ class Judgement:
     corr: float = 0.0
     why: str = ""
     floor: float | None = None
+    alone: bool = False
 
     @property
     def suspect(self) -> bool:

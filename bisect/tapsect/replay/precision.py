@@ -9,28 +9,58 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 from debugtaps import Array, Graph
+from tapsect.replay.alone import ONE_ROUNDING
 from tapsect.replay.judging import Judgement
-from tapsect.rounding.floors import COARSE_STEPS
-from tapsect.rounding.storage import stored_roundoff
+from tapsect.rounding.floors import COARSE_STEPS, PRECISIONS, u_name
+from tapsect.rounding.storage import fits_half, stored_roundoff
 from tapsect.topology import CONTRACTIONS, EXACT
 
 __all__ = ["Classes", "Voters"]
 
-ONE_ROUNDING = 1.0
-"""Floors that one rounding at the right u stays below; at the next finer u it makes eight times
-as many."""
-
 
 @dataclass(frozen=True, slots=True)
 class Classes:
-    """The unit roundoff at which contractions and the rest are judged."""
+    """The unit roundoff at which contractions and the rest are judged.
+
+    ``half`` says that 2⁻¹¹ is fp16's, not TF32's: tensors are stored on the grid of fp16.
+    """
 
     contraction: float
     rest: float
+    half: bool = field(default=True, compare=False)
 
+    def largest(self, u: float) -> float | None:
+        """Returns the largest number of a tensor judged at ``u``, if it is stored in fp16."""
+        return _LARGEST_HALF if self.half and u == _HALF else None
+
+    def at_least(self, contraction: float, rest: float) -> Classes:
+        """Returns the coarser of these and others, class by class."""
+        return replace(
+            self, contraction=max(self.contraction, contraction), rest=max(self.rest, rest)
+        )
+
+    def named(self, least: float, stated: str | None = None) -> dict[str, str]:
+        """Returns the name of the precision of each class.
+
+        Args:
+            least: Stated unit roundoff.
+            stated: The precision that was asked for, by name.
+        """
+        seen = self.at_least(least, least)
+        asked = {PRECISIONS[stated]: stated} if stated in PRECISIONS else {}
+        # Where all of the model is to be narrow, it is its tensors that are.
+        half = "fp16" if self.half or least >= _HALF else "tf32"
+        return {
+            kind: asked.get(u) or (half if u == _HALF else u_name(u))
+            for kind, u in (("contractions", seen.contraction), ("the rest", seen.rest))
+        }
+
+
+_HALF = PRECISIONS["fp16"]
+_LARGEST_HALF = 65504.0
 
 Judge = Callable[[Sequence[str], float], Mapping[str, Judgement]]
 
@@ -76,7 +106,14 @@ class Voters:
         rest = min(levels[False], levels[True]) if voters[True] else levels[False]
         rest = max(rest, stored[False])
         contraction = levels[True] if voters[True] else rest
-        return Classes(contraction=max(contraction, stored[True], rest), rest=rest)
+        contraction = max(contraction, stored[True], rest)
+        return Classes(contraction, rest, half=rest == _HALF or self._half(voters[True]))
+
+    def _half(self, contractions: Sequence[str]) -> bool:
+        """Returns whether contractions are stored in fp16; TF32 is what they read, not write."""
+        return bool(contractions) and all(
+            self.values[t].dtype.itemsize < 4 or fits_half(self.values[t]) for t in contractions
+        )
 
     def _votes(self, tensor: str) -> bool:
         nodes = [self.graph.nodes[i] for i in self.regions[tensor]]

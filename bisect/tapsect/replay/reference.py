@@ -226,6 +226,7 @@ class Reference(NoiseModel):
     def ends(
         self, feeds: Mapping[str, Array], *, samples: int, level: float = 0.0,
         contraction: float | None = None, factor: float = 1.0, tensors: Sequence[str] = (),
+        coherent: bool = False,
     ) -> Measured:  # fmt: skip
         """Runs the uncut reference with noise on every float edge.
 
@@ -236,6 +237,7 @@ class Reference(NoiseModel):
             contraction: Least u of edges that contractions touch.
             factor: Multiplies u.
             tensors: Inner tensors to measure beside the outputs.
+            coherent: Whether the first two runs shake all edges up, then all down.
 
         Raises:
             ReferenceFailed: The reference cannot run the model; the operator is named.
@@ -255,8 +257,9 @@ class Reference(NoiseModel):
                 self._ends = (key, made, self.build(made, "ends"))
             _, made, build = self._ends
             runs = self.noise(
-                made.pools, samples, level=level, contraction=contraction, factor=factor
-            )
+                made.pools, samples, level=level, contraction=contraction, factor=factor,
+                coherent=coherent,
+            )  # fmt: skip
             return self.sweep(build, made, feeds, runs)
         except EngineFailure as failure:
             raise self.failed(failure) from failure

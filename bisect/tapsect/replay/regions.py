@@ -14,9 +14,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from debugtaps import RANDOM_OPS, EngineFailure, Node, Plan, doubled, perturb
+from debugtaps import RANDOM_OPS, Node
 from tapsect.replay.accumulation import accumulation
+from tapsect.replay.alone import ALONE, MODES, could_be_rounding, explains, one_rounding
 from tapsect.replay.judging import Judgement, Told, judge_floats
+from tapsect.replay.measuring import CLOSE_SAMPLES, Regions
 from tapsect.replay.precision import Classes, Voters
 from tapsect.replay.reference import Reference, numpy_dtype, own_roundoff
 from tapsect.rounding.discrete import differing, unexplained
@@ -28,12 +30,9 @@ __all__ = ["Classes", "Judgement", "Replay"]
 Array = npt.NDArray[Any]
 
 SCREEN_SAMPLES = 2
-CLOSE_SAMPLES = 32
-WINDOW_BYTES = 1 << 29
-"""What one session of the replay may hold; more is replayed in windows."""
 
 
-class Replay:
+class Replay(Regions):
     """Replays one sample.
 
     Args:
@@ -44,23 +43,11 @@ class Replay:
     """
 
     def __init__(
-        self,
-        reference: Reference,
-        feeds: Mapping[str, Array],
-        values: Mapping[str, Array],
-        *,
+        self, reference: Reference, feeds: Mapping[str, Array], values: Mapping[str, Array], *,
         uncut: Collection[str] = (),
-    ) -> None:
-        self.reference, self.feeds, self.values = reference, feeds, values
-        self.graph, self.topology = reference.graph, reference.topology
-        shakeable = self.topology.shakeable
-        self.cut = frozenset(
-            t for t in values
-            if t in shakeable and t in self.graph.producer and t not in uncut
-        )  # fmt: skip
-        self.region = {
-            t: self.topology.region(t, self.cut) for t in values if t in self.graph.producer
-        }
+    ) -> None:  # fmt: skip
+        super().__init__(reference, feeds, values, uncut=uncut)
+        self.classes: Classes | None = None
         self.voters = Voters(self.graph, self.region, values, self._screen)
 
     def judge(
@@ -77,15 +64,13 @@ class Replay:
         base = self.reference.stated or 0.0
         first = self._screen(names, base)
         classes = known or self.voters.vote(first, base)
+        self.classes = classes
         found = {t: j for t, j in first.items() if self._level(t, classes) <= base}
         for level in sorted({self._level(t, classes) for t in names if t not in found}):
             again = [t for t in names if t not in found and self._level(t, classes) == level]
             found.update(self._screen(again, level))
-        return self._closely(found, classes), classes
-
-    def bases(self, tensors: Sequence[str]) -> dict[str, Array]:
-        """Returns the replayed values of tensors, without noise."""
-        return dict(self._measure(list(tensors), 0.0, 0).base)
+        found = self._closely(found, classes)
+        return {**found, **self._alone(found)}, classes
 
     def _level(self, tensor: str, classes: Classes) -> float:
         return self.voters.level(tensor, classes)
@@ -93,50 +78,6 @@ class Replay:
     def _screen(self, names: Sequence[str], level: float) -> dict[str, Judgement]:
         measured = self._measure(names, level, SCREEN_SAMPLES)
         return {t: self._judge(t, measured, level) for t in names}
-
-    # -- measuring -----------------------------------------------------------------------------
-
-    def _plan(self, nodes: Iterable[int], raw: Sequence[str]) -> Plan:
-        shapes = dict(self.reference.shapes(self.feeds))
-        shapes |= {t: self.values[t].shape for t in self.cut}
-        return Plan(
-            nodes=sorted(nodes), cut=self.cut, noisy=self.reference.pool_of,
-            shapes=shapes, raw=raw, held=self.reference.rounded,
-        )  # fmt: skip
-
-    def _measure(self, names: Sequence[str], level: float, samples: int) -> Measured:
-        """Replays the regions of ``names`` in one session; in halves where it fails or is large."""
-        if not names:
-            return Measured({}, {}, {}, {})
-        found = Measured({}, {}, {}, {})
-        if len(names) == 1 or self._bytes(names) <= WINDOW_BYTES:
-            found = self._session(names, level, samples)
-        # One operator that noise breaks takes the runs of all others with it.
-        if len(names) > 1 and (not found.base or (samples and not any(found.kept.values()))):
-            half = len(names) // 2
-            parts = [self._measure(part, level, samples) for part in (names[:half], names[half:])]
-            return Measured(
-                *({**getattr(parts[0], f), **getattr(parts[1], f)}
-                  for f in ("base", "spread", "changed", "kept"))
-            )  # fmt: skip
-        return found
-
-    def _bytes(self, names: Iterable[str]) -> int:
-        """Returns about how much a session holds: values, their base, sum and spread."""
-        return sum(6 * self.values[t].nbytes for t in names if t in self.values)
-
-    def _session(self, names: Sequence[str], level: float, samples: int) -> Measured:
-        nodes = frozenset().union(*(self.region[t] for t in names))
-        made = perturb(self.reference.wide, self._plan(nodes, names))
-        try:
-            build = self.reference.build(made, "replay")
-            try:
-                runs = self.reference.noise(made.pools, samples, level=level, coherent=samples > 8)
-                return self.reference.sweep(build, made, {**self.feeds, **self.values}, runs)
-            finally:
-                build.close()
-        except EngineFailure:
-            return Measured({}, {}, {}, {})
 
     # -- judging -------------------------------------------------------------------------------
 
@@ -153,7 +94,8 @@ class Replay:
 
     def _told(self, tensor: str, level: float) -> Told:
         u, region = self._u(tensor, level), self.region[tensor]
-        return Told(tensor, u, region, self.reference.largest)
+        largest = self.classes.largest(level) if self.classes is not None else None
+        return Told(tensor, u, region, self.reference.largest or largest)
 
     def _judge(
         self, tensor: str, measured: Measured, level: float, extra: Array | None = None
@@ -266,6 +208,20 @@ class Replay:
                 found[tensor] = self._weighed(tensor, measured, level)
         return found
 
+    def _alone(self, found: Mapping[str, Judgement]) -> dict[str, Judgement]:
+        """Returns the suspects that are contractions in TF32 or fp16, unlike their class."""
+        suspects = [
+            t for t, j in found.items() if could_be_rounding(j) and self.voters.contraction(t)
+        ]
+        base = self.bases(suspects) if suspects else {}
+        proved: set[str] = set()
+        for cut in MODES if base else ():
+            left = [t for t in base if t not in proved]
+            rounded = self.with_operands(left, cut) if left else {}
+            proved |= {t for t, y in rounded.items() if explains(self.values[t], base[t], y)}
+        again = self._screen([t for t in suspects if t in proved], ALONE)
+        return {t: replace(j, alone=True) for t, j in again.items() if one_rounding(j)}
+
     def _weighed(self, tensor: str, measured: Measured, level: float) -> Judgement:
         judgement = self._judge(tensor, measured, level)
         if judgement.kind != "accuracy":
@@ -282,35 +238,6 @@ class Replay:
     def _accumulation(self, tensor: str) -> Array | None:
         node = self.graph.nodes[self.graph.producer[tensor]]
         return accumulation(self.reference, node, self._dynamic(node.reads))
-
-    def _in_double(self, tensor: str, level: float) -> Measured | None:
-        """Replays one operator in float64; ``None`` where the runtime has no such kernel."""
-        reference, index = self.reference, self.graph.producer[tensor]
-        op = self.graph.nodes[index].op
-        graph = None
-        if op not in reference.without_double:
-            graph = doubled(reference.wide, index, keep=self.topology.structural)
-        if graph is None:
-            return None
-        made = perturb(graph, replace(self._plan([index], [tensor]), held=()))
-        given = {**self.feeds, **self.values}
-        wide = {
-            t: given[t].astype(np.float64) if graph.elem(t) == _DOUBLE else given[t]
-            for t in made.feeds if t in given
-        }  # fmt: skip
-        try:
-            build = reference.build(made, "double")
-            try:
-                runs = reference.noise(made.pools, CLOSE_SAMPLES, level=level, coherent=True)
-                return reference.sweep(build, made, wide, runs)
-            finally:
-                build.close()
-        except EngineFailure:
-            reference.without_double.add(op)
-            return None
-
-
-_DOUBLE = 11  # TensorProto.DOUBLE
 
 
 def _close(judgement: Judgement, limit: Limit) -> bool:

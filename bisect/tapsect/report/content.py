@@ -247,8 +247,9 @@ def _precision(finding: Finding, style: Style) -> list[str]:
         return []
     words = f"stated {style.text(str(stated or 'unknown'))}"
     classes = finding.precision.get("classes")
-    if isinstance(classes, Mapping) and len(set(classes.values())) > 1:
-        told = ", ".join(f"{kind} in {u}" for kind, u in classes.items())
+    nodes = finding.precision.get("nodes") or {}
+    if isinstance(classes, Mapping) and len({*classes.values(), *nodes.values()}) > 1:
+        told = ", ".join(f"{kind} in {u}" for kind, u in [*classes.items(), *nodes.items()])
         return [f"{words}, computed: {style.text(told)}"]
     return [words + (f", computed in {style.text(str(effective))}" if effective else "")]
 
