@@ -285,6 +285,20 @@ class TestInductor:
         path, _ = built.save(tmp_path)
         agrees_with_onnx_runtime(path, built, engine("inductor"))
 
+    def test_an_input_that_is_a_shape_is_compiled_for_its_value(
+        self, engine: Maker, tmp_path: Path
+    ) -> None:
+        text = """
+            <ir_version: 8, opset_import: ["" : 17]>
+            g (float[1] x, int64[r] shape) => (float[m, n] y)
+            { [wide] w = Expand (x, shape)
+              [twice] y = Add (w, w) }
+        """
+        build = engine("inductor").build(save(tmp_path, text))
+        for shape in ([2, 3], [3, 2]):
+            seen = build.run({"x": f32([4]), "shape": np.array(shape)})["y"]
+            np.testing.assert_array_equal(seen, np.full(shape, 8, np.float32))
+
     def test_a_value_that_decides_a_shape_is_not_supported(
         self, engine: Maker, tmp_path: Path
     ) -> None:

@@ -49,13 +49,24 @@ KNOBS: dict[str, list[Any]] = {
 }
 
 
+# Operators whose inputs after the first, or whose only one, say which shape comes out.
+SHAPING = ("Reshape", "Expand", "Slice", "Tile", "ConstantOfShape")
 _DECIDES = "not supported by inductor: a computed value decides what is computed next"
+
+
+def _frozen(node: Any) -> bool:
+    """Returns whether an input is read as a shape only: it is compiled for its value, too."""
+    kinds = [(each, each.meta.get("onnx_op_type", "")) for each in node.users]
+    shaping = [k in SHAPING and (k == SHAPING[-1] or e.args[0] is not node) for e, k in kinds]
+    return node.op == "placeholder" and bool(shaping) and all(shaping)
 
 
 def _data(graph: Any) -> set[Any]:
     """Returns the nodes whose values follow from those of the inputs, not from their shapes."""
     found: set[Any] = set()
     for node in graph.nodes:
+        if _frozen(node):
+            continue
         kind = node.meta.get("onnx_op_type", "")
         source = node.op in ("placeholder", "output") or kind.startswith("Random")
         if source or (kind not in ("Shape", "Size") and found.intersection(node.all_input_nodes)):
@@ -120,17 +131,23 @@ def _listed(value: Any) -> Any:
 
 
 class InductorSession(TorchSession):
-    """A module that is compiled for the shapes of each run that brings new ones."""
+    """A module that is compiled for the shapes of each run that brings new ones.
+
+    What an input says of shapes counts as one.
+    """
 
     def __init__(self, engine: InductorEngine, module: FxModel) -> None:
         super().__init__(engine, module)
         self.options = engine.options
+        given = [node for node in module.fx.graph.nodes if node.op == "placeholder"]
+        self.frozen = [_frozen(node) for node in given]
         self.compiled: dict[Any, Any] = {}
         self.told: list[str] = []
 
     def call(self, *values: Any) -> Any:
         """Runs what is compiled for these shapes."""
-        shapes = str([_shape(value) for value in values])
+        read = [value.tolist() for value, known in zip(values, self.frozen) if known]  # noqa: B905
+        shapes = str([*map(_shape, values), *read])
         if shapes not in self.compiled:
             self.compiled[shapes] = self._compile(values)
         return self.compiled[shapes](*values)
