@@ -235,5 +235,32 @@ class Topology:
         counted = set(dominators.values()) - {-1}
         return frozenset(t for i in counted for t in self.graph.nodes[i].writes)
 
+    @cached_property
+    def necks(self) -> tuple[str, ...]:
+        """Returns the tensors that all passes through from the inputs to the outputs, in order.
+
+        An output that is no constant depends on the inputs by way of each neck alone, so a model
+        can be cut there in two.  An operator whose neck has company, a second output that is
+        read, has none.
+        """
+        import networkx
+
+        model = self.graph
+        graph = self.digraph.reverse(copy=True)
+        ends = [model.producer[t] for t in model.outputs if t in model.producer]
+        starts = [n.index for n in model.nodes if any(t in model.inputs for t in n.reads)]
+        graph.add_edges_from((_END, each) for each in ends)
+        graph.add_edges_from((each, _START) for each in starts)
+        above = networkx.immediate_dominators(graph, _END)
+        read = {t for node in model.nodes for t in node.reads} | set(model.outputs)
+        found: list[str] = []
+        at = above.get(_START, _END)
+        while at != _END:
+            writes = [t for t in model.nodes[at].writes if t in read]
+            found += writes if len(writes) == 1 else []
+            at = above[at]
+        return tuple(found)
+
 
 _STRING = 8  # TensorProto.STRING
+_END, _START = -1, -2

@@ -125,6 +125,20 @@ def test_inspect_shows_what_is_asked_for(tmp_path: Path) -> None:
     assert "Input " in brief
 
 
+def test_inspect_lets_no_name_make_a_line_or_colour(tmp_path: Path) -> None:
+    built = zoo.chain_cnn(4)
+    built.model.graph.node[0].name = "n\nNode 7 | fake\x1b[31m"
+    path, _ = built.save(tmp_path)
+    names = [node.name for node in built.model.graph.node][:2]
+    fault = {"kind": "fusion", "nodes": names, "told": True}
+    text = describe(path, ("nodes",)) + "\n"
+    text += describe_engine(path, "planted", {"faults": [fault]})
+    assert text.count(r"n\nNode 7 | fake\x1b[31m") >= 2
+    assert "Kernel 0" in text
+    assert "\x1b" not in text
+    assert not any(line.startswith("Node 7 | fake") for line in text.split("\n"))
+
+
 def test_inspect_names_types_and_free_dimensions(tmp_path: Path) -> None:
     path, _ = zoo.dynamic_shape().save(tmp_path)
     assert "(batch, seq" in describe(path)

@@ -356,3 +356,12 @@ def test_the_file_itself_may_be_named(tmp_path: Path, capsys: pytest.CaptureFixt
     first = capsys.readouterr().out
     assert main(["report", str(tmp_path / "result.json"), "--format", "markdown"]) == 0
     assert capsys.readouterr().out == first
+
+
+def test_a_form_that_does_not_exist_is_answered_with_those_that_do(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(["report", "nowhere", "--format", "pdf"]) == 2
+    said = capsys.readouterr().err
+    assert "'pdf' is not one of 'terminal', 'html'" in said
+    assert "Value error" not in said

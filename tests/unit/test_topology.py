@@ -42,6 +42,21 @@ def test_waists_are_where_everything_flows_through(tmp_path: Path) -> None:
     assert not seen.waists & {"Neg_output_0", "Abs_output_0"}
 
 
+def test_necks_are_where_a_model_can_be_cut_in_two(tmp_path: Path) -> None:
+    seen = topology(diamond(), tmp_path)
+    assert seen.necks == ("Relu_output_0", "Add_output_0", "Tanh_output_0")
+
+
+def test_what_goes_around_a_tensor_leaves_it_no_neck(tmp_path: Path) -> None:
+    net = Net()
+    a = net.op("Relu", net.input("x", (2, 4)))
+    b = net.op("Exp", net.op("Neg", a))  # all of Neg flows through Exp, a goes around it
+    net.output(net.op("Add", a, b))
+    seen = topology(net.build(), tmp_path)
+    assert "Exp_output_0" in seen.waists
+    assert seen.necks == ("Relu_output_0", "Add_output_0")
+
+
 def test_what_shape_inference_reads_is_neither_cut_nor_shaken(tmp_path: Path) -> None:
     for number, name in enumerate(("computed resize, linear", "anchors from a shape")):
         seen = topology(KERNELS[name].build(), tmp_path / str(number))

@@ -11,6 +11,7 @@ import onnx
 from onnx import AttributeProto, GraphProto, NodeProto, TensorProto, helper
 
 from debugtaps import Graph, TensorType, dtype_name, load_array, load_graph, read_manifest
+from tapsect.escape import LONGEST, clean
 from tapsect.topology import Topology
 
 __all__ = ["SECTIONS", "describe", "shown_type"]
@@ -31,7 +32,7 @@ def describe(path: Path, show: Collection[str] = ()) -> str:
     """
     with tempfile.TemporaryDirectory(prefix="tapsect-inspect-") as work:
         graph = load_graph(path, Path(work))
-        return "\n".join(_lines(graph, show))
+        return "\n".join(clean(line, limit=LONGEST) for line in _lines(graph, show))
 
 
 def _lines(graph: Graph, show: Collection[str]) -> Iterator[str]:
@@ -130,9 +131,8 @@ def _taps(graph: Graph) -> Iterator[str]:
 
 
 def _cuts(graph: Graph) -> Iterator[str]:
-    topology = Topology(graph)
-    order = sorted(topology.waists, key=lambda t: topology.position.get(t, 0))
-    yield f"{len(order)} cut points: all that follows depends on them alone"
+    order = Topology(graph).necks
+    yield f"{len(order)} cut points: what follows one depends on the inputs through it alone"
     for tensor in order:
         node = graph.nodes[graph.producer[tensor]] if tensor in graph.producer else None
         by = f" written by {node.name} [{node.op}]" if node is not None else ""

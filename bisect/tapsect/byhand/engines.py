@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from debugtaps import Build, EngineFailure, EnvironmentFailure, Host, resolve
+from tapsect.escape import LONGEST, clean
 
 __all__ = ["describe_engine"]
 
@@ -29,13 +30,14 @@ def describe_engine(
                 f"{spec} does not build {model} ({failure.kind}): {first[:300]}"
             ) from None
         with build:
-            return "\n".join(_lines(spec, host, build))
+            lines = _lines(spec, host, build)
+            return "\n".join(clean(line, limit=LONGEST) for line in lines)
 
 
 def _lines(spec: str, host: Host, build: Build) -> Iterator[str]:
     yield f"Engine {spec}"
     for key, value in host.describe().items():
-        yield f"  {key}: {value}"
+        yield f"  {key}: {_told(value)}"
     fusions = build.fusions() if "fusions" in build.has else ()
     if "fusions" not in build.has:
         yield "The engine does not say which nodes run as one kernel."
@@ -47,3 +49,12 @@ def _lines(spec: str, host: Host, build: Build) -> Iterator[str]:
     precisions = build.precisions() if "precisions" in build.has else {}
     for name, kind in precisions.items():
         yield f"Layer {name}: {kind}"
+
+
+def _told(value: Any) -> str:
+    """Returns a value as people write it: no quotes, no brackets."""
+    if isinstance(value, Mapping):
+        return ", ".join(f"{k} {_told(v)}" for k, v in value.items())
+    if isinstance(value, list | tuple):
+        return ", ".join(map(_told, value))
+    return str(value)

@@ -63,7 +63,7 @@ def _command(argv: list[str]) -> int:
         # Wrong usage, in the words of the parser; its class is not the same in all versions.
         if not hasattr(error, "format_message"):
             raise
-        message = error.format_message().rstrip(".")
+        message = error.format_message().rstrip(".").replace(": Value error, ", ": ")
         return _fail(message if message.endswith("?") else f"{message}; see tapsect --help", 2)
     if code == 130:  # how the parser passes Ctrl-C on
         raise KeyboardInterrupt

@@ -146,7 +146,6 @@ def inspect(
     """
     from debugtaps import UsageError
     from tapsect.byhand import SECTIONS, describe, describe_engine
-    from tapsect.escape import clean
 
     wanted = [word for each in show or () for word in each.split(",") if word]
     unknown = next((word for word in wanted if word not in SECTIONS), None)
@@ -160,5 +159,5 @@ def inspect(
         text += "\n\n" + describe_engine(
             model, engine, options, python=engine_python, timeout=timeout
         )
-    say("\n".join(clean(line, limit=1000) for line in text.split("\n")))
+    say(text)
     return 0
