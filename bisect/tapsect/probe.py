@@ -106,6 +106,7 @@ class Prober:
         purpose: str = "",
         fresh: int = 0,
         details: bool = False,
+        kernels: bool = False,
         keep: bool = True,
         timed: bool = False,
         plan: Path | None = None,
@@ -119,6 +120,7 @@ class Prober:
             purpose: For the journal.
             fresh: Distinguishes repeated probes of equal content.
             details: Whether to ask for fusions and precisions as well.
+            kernels: Whether to ask for fusions where the engine has to build once more to tell.
             keep: Whether values are worth keeping for a resumed diagnosis.
             timed: Whether to measure the latency of the first sample as well.
             plan: A file of the engine's to load, in place of a build.
@@ -136,7 +138,9 @@ class Prober:
             self.runs += len(samples)
             self.longest = max(self.longest, 0.0 if known.failure else known.seconds)
             return known
-        outcome = self._probe(model, samples, taps, details=details, timed=timed, plan=plan)
+        outcome = self._probe(
+            model, samples, taps, details=details, kernels=kernels, timed=timed, plan=plan
+        )
         if keep:
             self.journal.record(key, outcome, purpose)
         return outcome
@@ -159,7 +163,7 @@ class Prober:
 
     def _probe(
         self, model: Path, samples: Sequence[Sample], taps: Sequence[str], *, details: bool,
-        timed: bool = False, plan: Path | None = None,
+        kernels: bool = False, timed: bool = False, plan: Path | None = None,
     ) -> Outcome:  # fmt: skip
         start = time.monotonic()
         build: Build | None = None
@@ -172,7 +176,7 @@ class Prober:
             for sample in () if self.host.builds_only else samples:
                 self.runs += 1
                 values.append(build.run(sample, timeout=self.timeout))
-            told = self._details(build) if details else Outcome()
+            told = self._details(build, kernels=kernels) if details else Outcome()
             seconds = time.monotonic() - start
             self.longest = max(self.longest, seconds)
             latency = statistics.median(build.time(samples[0])) if timed else None
@@ -186,9 +190,12 @@ class Prober:
                 with suppress(EngineFailure, WorkerError):
                     build.close()
 
-    def _details(self, build: Build) -> Outcome:
+    def _details(self, build: Build, *, kernels: bool) -> Outcome:
+        told = Outcome()
         with suppress(EngineFailure):
-            return Outcome(
+            told = Outcome(
                 fusions=build.fusions(), precisions=build.precisions(), tactics=build.tactics()
             )
-        return Outcome()
+            if kernels and not told.fusions:
+                told = replace(told, fusions=build.kernels())
+        return told

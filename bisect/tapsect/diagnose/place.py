@@ -133,10 +133,12 @@ class Place:
         for fresh in range(self.alike + 1, builds + 1):
             samples = [subject.samples[number] for number in feeds]
             again = subject.prober.look(
-                subject.model, samples, purpose="again", fresh=fresh, details=True
-            )
+                subject.model, samples, purpose="again", fresh=fresh, details=True,
+                kernels=fresh == 1,
+            )  # fmt: skip
             if again.failure is not None:
                 return told.flaky
+            self.locator.learn(Kernels(subject.graph, again.fusions))
             failing = self._failing(again)
             if not all(failing):
                 told.flaky = told.flaky or ("flaky_run" if any(failing) else "flaky_build")

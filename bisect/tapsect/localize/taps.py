@@ -67,6 +67,7 @@ class Locator:
         self.feeds, self.before, self.measured, self.judge = feeds, before, measured, judge
         self.end_limit, self.tap_memory, self.kernels = end_limit, tap_memory, kernels
         self.closed = kernels if border else Kernels(reference.graph)
+        self.border, self.late = border, False
         self.progress, self.tell = progress, tell
         self.weigher = Weigher(
             reference, feeds, before=before, measured=measured, end_limit=end_limit, known=known,
@@ -85,6 +86,12 @@ class Locator:
         self.looked.clear()
         self.weighed.clear()
         self.observer.clear()
+
+    def learn(self, kernels: Kernels) -> None:
+        """Takes in what runs together, where that is told on request only and was not known."""
+        if kernels and not self.kernels:
+            self.kernels, self.late = kernels, True
+            self.closed = kernels if self.border else self.closed
 
     def locate(self, *, most: int | None = None) -> Located:
         """Returns where the failure comes from.
@@ -241,7 +248,7 @@ class Locator:
             f"fails as before; {judged} tensors replayed, {culprits} with an error that moves "
             f"the outputs, {harmless} that move nothing"
         )
-        if not self.kernels:
+        if not self.kernels or self.late:  # tapped builds were not asked
             return said
         same = self.kernels.alike(Kernels(self.graph, outcome.fusions))
         return f"{said}; the kernels are {'as' if same else 'not as'} in the untapped build"

@@ -102,7 +102,8 @@ class Build:
 
     Attributes:
         taps: The taps that were asked for.
-        has: Which of ``save``, ``fusions``, ``precisions`` and ``tactics`` the session offers.
+        has: Which of ``save``, ``fusions``, ``kernels``, ``precisions`` and ``tactics`` the session
+            offers.
         said: What the session's ``notes()`` tell of the build.
         notes: What was left out of answers, and why.
     """
@@ -232,6 +233,11 @@ class Build:
     def fusions(self) -> tuple[frozenset[str], ...]:
         """Returns sets of nodes that run as one kernel; empty when the engine does not say."""
         value = self._ask("ask", member="fusions").header["value"] or []
+        return tuple(frozenset(str(node) for node in group) for group in value)
+
+    def kernels(self) -> tuple[frozenset[str], ...]:
+        """Returns the same where the engine has to build once more to tell."""
+        value = self._ask("ask", member="kernels").header["value"] or []
         return tuple(frozenset(str(node) for node in group) for group in value)
 
     def precisions(self) -> dict[str, str]:

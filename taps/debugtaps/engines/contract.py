@@ -23,6 +23,8 @@ engine ``expect(ranges)`` hears before a build what its data need, by input: ``m
 engine ``builds_only``    its sessions never run: it only tells whether a model builds
 session ``save(folder)``  engine, plan, cache, tactics, log
 session ``fusions()``     sets of ONNX node names that run as one kernel
+session ``kernels()``     the same where it takes a build more to tell: asked only when taps
+                          change the failure
 session ``precisions()``  mapping of tensor or node name to a type name
 session ``tactics()``     mapping of a key (a layer, a node) to what the builder chose for it
 session ``notes()``       sentences that a reader of the report must know of this build

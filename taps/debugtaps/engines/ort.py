@@ -99,12 +99,17 @@ def _placed(session: Any) -> dict[str, list[str]]:
     return found
 
 
+def _beside(name: str) -> dict[str, Any]:
+    """Returns what a file beside this one holds; a case holds none, and nobody asks there."""
+    return runpy.run_path(str(Path(__file__).with_name(name)))
+
+
 class OrtSession:
     """A session of ONNX Runtime."""
 
-    def __init__(self, session: Any, wanted: str = CPU) -> None:
-        self._session = session
-        self._wanted = wanted
+    def __init__(self, session: Any, engine: OrtEngine, model: Path) -> None:
+        self._session, self._engine, self._model = session, engine, model
+        self._wanted = engine.providers[0]
         takes = [*session.get_inputs(), *session.get_overridable_initializers()]
         self._inputs = {each.name: each.type for each in takes}
         self._outputs = {each.name: each.type for each in session.get_outputs()}
@@ -162,6 +167,11 @@ class OrtSession:
             more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
             said.append(f"on {provider}: {', '.join(names[:SHOWN])}{more}")
         return ["; ".join(said)]
+
+    def kernels(self) -> list[list[str]]:
+        """Returns the sets of ONNX nodes that run as one; a second session tells."""
+        told: list[list[str]] = _beside("ort_fusions.py")["kernels"](self._engine, self._model)
+        return told
 
     def close(self) -> None:
         """Frees the session."""
@@ -233,15 +243,16 @@ class OrtEngine:
 
     def build(self, model: Path, taps: Sequence[str] = ()) -> OrtSession:
         """Returns a session; taps are outputs of the model already."""
-        session = ort.InferenceSession(
-            str(model),
-            sess_options=self.session_options(),
-            providers=self.providers,
-            provider_options=self.provider_options,
-            disabled_optimizers=self.disabled or None,
-        )
+        session = self.session(model, self.session_options())
         self._check_providers(session.get_providers(), "the session fell back to")
-        return OrtSession(session, self.providers[0])
+        return OrtSession(session, self, model)
+
+    def session(self, model: Path, options: Any) -> Any:
+        """Returns a session of ONNX Runtime's own."""
+        return ort.InferenceSession(
+            str(model), sess_options=options, providers=self.providers,
+            provider_options=self.provider_options, disabled_optimizers=self.disabled or None,
+        )  # fmt: skip
 
     def describe(self) -> dict[str, Any]:
         """Returns the name, the versions and where it runs."""
@@ -254,9 +265,7 @@ class OrtEngine:
 
     def knobs(self) -> dict[str, Any]:
         """Returns the settings that can be turned one by one."""
-        # Beside this file, which may stand alone: in the folder of a case nobody asks.
-        names = runpy.run_path(str(Path(__file__).with_name("ort_knobs.py")))
-        found: dict[str, Any] = names["knobs"]()
+        found: dict[str, Any] = _beside("ort_knobs.py")["knobs"]()
         return found
 
 

@@ -308,7 +308,6 @@ class Spread:
             self.total |= np.asarray(value != self.base, dtype=bool)
             return
         kind = np.complex128 if self.base.dtype.kind == "c" else np.float64
-        kind = np.complex128 if self.base.dtype.kind == "c" else np.float64
         with np.errstate(all="ignore"):
             square = np.subtract(value, self.base, dtype=kind)
             square = np.abs(square) ** 2 if kind is np.complex128 else square * square
@@ -402,7 +401,7 @@ class Server:
             )
         number, self.next_session = self.next_session, self.next_session + 1
         self.sessions[number] = session
-        optional = ("save", "fusions", "precisions", "tactics")
+        optional = ("save", "fusions", "kernels", "precisions", "tactics")
         said = plain(session.notes()) if hasattr(session, "notes") else []
         has = [n for n in optional if hasattr(session, n)]
         return {"session": number, "has": has, "said": said}, {}
@@ -613,6 +612,7 @@ def serve(request_fd: int, reply_fd: int) -> None:
             with contextlib.suppress(Exception):
                 stream.flush()
         _write(reply_fd, pieces)
+        del header, groups, pieces  # arrays may be large, and the next request far
 
 
 def main(request_fd: int, reply_fd: int, parent: int, by_signal: int) -> None:
