@@ -69,8 +69,8 @@ def sentence(told: Told, facts: Facts) -> str:
     if told.cause == "precision_limit" and not (told.blame and told.blame.suspects):
         if told.explained:
             return f"{facts.engine} differs by rounding alone: {told.explained}."
-        seen = facts.computed
-        return f"{facts.engine} computes {seen}; the outputs lie within the rounding of that."
+        what = facts.computed
+        return f"{facts.engine} computes {what}; the outputs lie within the rounding of that."
     if told.cause == "ill_conditioned" and told.amplified:
         end, factor = told.amplified
         return (

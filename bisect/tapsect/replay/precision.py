@@ -107,7 +107,7 @@ class Voters:
         rest = max(rest, stored[False])
         contraction = levels[True] if voters[True] else rest
         contraction = max(contraction, stored[True], rest)
-        return Classes(contraction, rest, half=rest == _HALF or self._half(voters[True]))
+        return Classes(contraction, rest, half=rest == _HALF > base or self._half(voters[True]))
 
     def _half(self, contractions: Sequence[str]) -> bool:
         """Returns whether contractions are stored in fp16; TF32 is what they read, not write."""

@@ -6,16 +6,14 @@ plain values when its noise pools hold ones, and what rounding might have done w
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from onnx import TensorProto, helper
+from onnx import TensorProto
 
 from debugtaps import (
     Build,
@@ -27,36 +25,21 @@ from debugtaps import (
     Plan,
     ReferenceFailed,
     Sweep,
-    TensorType,
-    extract,
-    feed_name,
-    infer_types,
-    load_array,
     mask_name,
     narrow_constants,
     perturb,
-    promote,
-    save,
-    widen,
 )
-from tapsect.replay.noise import NoiseModel, own_roundoff
+from tapsect.replay.noise import own_roundoff
+from tapsect.replay.running import Runner, numpy_dtype, widen_array
 from tapsect.rounding.discrete import tied
 from tapsect.rounding.outputs import Measured
-from tapsect.topology import Topology
 
 __all__ = ["Measured", "Reference", "numpy_dtype", "own_roundoff", "widen_array"]
 
 Array = npt.NDArray[Any]
 
 
-def numpy_dtype(elem: int | None) -> np.dtype[Any] | None:
-    """Returns the numpy type of a storage type, ``None`` where it is unknown or text."""
-    if not elem or elem == TensorProto.STRING:
-        return None
-    return np.dtype(helper.tensor_dtype_to_np_dtype(elem))
-
-
-class Reference(NoiseModel):
+class Reference(Runner):
     """A reference in its worker, over one graph.
 
     Args:
@@ -76,17 +59,10 @@ class Reference(NoiseModel):
         self, graph: Graph, host: Host, folder: Path, *, stated: float | None, seed: int = 0,
         largest: float | None = None, mark: str = "",
     ) -> None:  # fmt: skip
-        super().__init__(graph, stated=stated, seed=seed)
-        self.host, self.folder, self.largest, self.mark = host, folder, largest, mark
+        super().__init__(graph, host, folder, stated=stated, seed=seed, mark=mark)
+        self.largest = largest
         self.without_double: set[str] = set()
-        self._numbers = itertools.count()
-        self._shapes: dict[tuple[tuple[str, tuple[int, ...]], ...], dict[str, tuple[int, ...]]] = {}
         self._ends: tuple[object, Perturbed, Build] | None = None
-
-    @cached_property
-    def wide(self) -> Graph:
-        """Returns the graph in which narrow floats are widened."""
-        return widen(self.graph)
 
     def _held(self, build: Build, made: Perturbed, given: Mapping[str, Array]) -> dict[str, Array]:
         """Returns masks and values that keep tensors still where they stand exactly at a tie."""
@@ -108,120 +84,6 @@ class Reference(NoiseModel):
             if mask is not None and mask.shape == x.shape:
                 fed[mask_name(tensor)], fed[f"value::{tensor}"] = mask, x
         return fed
-
-    # -- shapes and types ----------------------------------------------------------------------
-
-    def complete(self, feeds: Mapping[str, Array]) -> Graph:
-        """Returns the graph with every tensor's type, asking a run where inference cannot tell."""
-        graph = self.graph
-        blank = [
-            t for n in graph.nodes for t in n.writes
-            if graph.elem(t) is None and t not in graph.untensors and t not in graph.outputs
-        ]  # fmt: skip
-        blank += [t for t in graph.outputs if graph.elem(t) is None]
-        if not blank:
-            return graph
-        values = self._run_plain(graph, blank, feeds)
-        told = {
-            t: TensorType(helper.np_dtype_to_tensor_dtype(v.dtype), None)
-            for t, v in values.items() if v.dtype.kind not in "OUS"
-        }  # fmt: skip
-        missing = frozenset(t for t in blank if t not in values)
-        self.graph = graph.with_types(told, untensors=missing)
-        self.topology = Topology(self.graph)
-        self.__dict__.pop("wide", None)
-        return self.graph
-
-    def _run_plain(
-        self, graph: Graph, names: Sequence[str], feeds: Mapping[str, Array]
-    ) -> dict[str, Array]:
-        """Runs the whole model as it is and returns the inner tensors that it can show."""
-        try:
-            return self._once(promote(graph, names), feeds, names)
-        except EngineFailure:
-            found: dict[str, Array] = {}
-            for name in names if len(names) <= 64 else ():
-                with suppress(EngineFailure):
-                    found |= self._once(promote(graph, [name]), feeds, [name])
-            return found
-
-    def shapes(self, feeds: Mapping[str, Array]) -> Mapping[str, tuple[int, ...]]:
-        """Returns the shape of every noisy edge for these feeds."""
-        key = tuple(sorted((n, v.shape) for n, v in feeds.items()))
-        if key not in self._shapes:
-            graph = self.graph
-            sizes = {n: v.shape for n, v in feeds.items() if n in graph.inputs}
-            told, _ = infer_types(promote(graph, ()), sizes)
-            known = {t: k.static for t, k in told.items()}
-            found = {t: s for t in self.topology.shakeable if (s := known.get(t)) is not None}
-            unknown = [t for t in self.topology.shakeable if t not in found]
-            if unknown:
-                with suppress(EngineFailure):  # an operator it lacks: those shapes stay unknown
-                    found |= self._ask_shapes(unknown, feeds)
-            self._shapes[key] = found
-        return self._shapes[key]
-
-    def _ask_shapes(
-        self, tensors: Sequence[str], feeds: Mapping[str, Array]
-    ) -> dict[str, tuple[int, ...]]:
-        wide = self.wide
-        model = extract(wide, range(len(wide.nodes)), ())
-        for tensor in tensors:
-            model.graph.node.append(helper.make_node("Shape", [tensor], [f"shape::{tensor}"]))
-            model.graph.output.append(
-                helper.make_tensor_value_info(f"shape::{tensor}", TensorProto.INT64, [None])
-            )
-        values = self._once(model, feeds, None)
-        return {
-            t: tuple(int(d) for d in values[f"shape::{t}"])
-            for t in tensors if f"shape::{t}" in values
-        }  # fmt: skip
-
-    # -- running -------------------------------------------------------------------------------
-
-    def path(self, kind: str) -> Path:
-        """Returns a fresh file name for a model of a measurement."""
-        return self.folder / f"{self.mark}{kind}-{next(self._numbers)}.onnx"
-
-    def widened(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
-        """Returns feeds in the types of the widened graph; other types stay."""
-        return {n: widen_array(v) for n, v in feeds.items()}
-
-    def build(self, perturbed: Perturbed, kind: str) -> Build:
-        """Builds a perturbed model on the reference."""
-        return self.host.build(save(perturbed.model, self.path(kind)))
-
-    def _once(
-        self, model: Any, feeds: Mapping[str, Array], names: Sequence[str] | None
-    ) -> dict[str, Array]:
-        wanted = {i.name: i.type.tensor_type.elem_type for i in model.graph.input}
-        given = {
-            n: widen_array(v) if wanted[n] == TensorProto.FLOAT else v
-            for n, v in feeds.items() if n in wanted
-        }  # fmt: skip
-        build = self.host.build(save(model, self.path("plain")))
-        try:
-            return build.run(given, names=names)
-        finally:
-            build.close()
-
-    def capture(self, feeds: Mapping[str, Array], tensors: Collection[str]) -> dict[str, Array]:
-        """Returns the reference's own values of inner tensors, floats widened."""
-        wide = self.wide
-        given = {t: widen_array(feeds[t]) for t in tensors if t in feeds}
-        names = [t for t in tensors if t in wide.producer and t not in wide.untensors]
-        if not names:
-            return given
-        nodes = sorted(self.topology.ancestors(names))
-        return {**given, **self._once(extract(wide, nodes, names), feeds, names)}
-
-    def constants(self, names: Iterable[str]) -> dict[str, Array]:
-        """Returns the values of initializers among ``names``."""
-        found = {n: self.graph.constants.get(n) for n in names}
-        return {
-            n: load_array(c, self.graph.folder)
-            for n, c in found.items() if isinstance(c, TensorProto)
-        }  # fmt: skip
 
     def ends(
         self, feeds: Mapping[str, Array], *, samples: int, level: float = 0.0,
@@ -314,16 +176,6 @@ class Reference(NoiseModel):
             named(result.base), named(result.spread), named(result.changed), named(result.kept)
         )
 
-    def named(self, made: Perturbed, feeds: Mapping[str, Array]) -> dict[str, Array]:
-        """Returns widened feeds under the names that the perturbed model reads."""
-        inputs = {i.name for i in made.model.graph.input}
-        given = {}
-        for tensor in made.feeds:
-            if tensor in feeds:
-                name = feed_name(tensor) if feed_name(tensor) in inputs else tensor
-                given[name] = widen_array(feeds[tensor])
-        return given
-
     def failed(self, failure: EngineFailure) -> ReferenceFailed:
         """Returns the error that says which operator the reference cannot run."""
         plugins = [n for n in self.graph.nodes if n.plugin and n.op in failure.message]
@@ -342,10 +194,3 @@ class Reference(NoiseModel):
     def close(self) -> None:
         """Frees sessions; the worker stays."""
         self._close_ends()
-
-
-def widen_array(values: Array) -> Array:
-    """Returns fp16 and bf16 values as float32, others as they are."""
-    if values.dtype.name in ("float16", "bfloat16"):
-        return values.astype(np.float32)
-    return values
