@@ -10,6 +10,7 @@ import pytest
 import tapsect
 from debugtaps import Host, resolve, write_npz
 from support.build import Net
+from tapsect.byhand.engines import describe_engine
 from tapsect.published_faults import layernorm_keepdims0
 
 NORM = [
@@ -54,6 +55,11 @@ def test_nodes_without_names_go_by_what_they_write(fault: Path) -> None:
 def test_weights_beside_the_model_are_not_needed(fault: Path) -> None:
     onnx.save(onnx.load(fault), fault, save_as_external_data=True, location="w", size_threshold=0)
     assert told(fault) == [set(NORM)]
+
+
+def test_inspect_shows_them(fault: Path) -> None:
+    told = describe_engine(fault, "ort", {})
+    assert f"1 fused kernels\nKernel 0: {' + '.join(sorted(NORM))}" in told
 
 
 def test_where_renamed_tensors_hide_who_does_what_nothing_is_told(tmp_path: Path) -> None:

@@ -38,8 +38,8 @@ def _lines(spec: str, host: Host, build: Build) -> Iterator[str]:
     yield f"Engine {spec}"
     for key, value in host.describe().items():
         yield f"  {key}: {_told(value)}"
-    fusions = build.fusions() if "fusions" in build.has else ()
-    if "fusions" not in build.has:
+    fusions = build.fusions() or build.kernels()
+    if not {"fusions", "kernels"} & set(build.has):
         yield "The engine does not say which nodes run as one kernel."
     else:
         fused = [group for group in fusions if len(group) > 1]
