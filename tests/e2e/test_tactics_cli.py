@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import shlex
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from debugtaps import parse_options
 from support.repeating import BAD, GUILTY, chooses, given
 from tapsect.axes.tactics import write_replay
 from tapsect.cli import main
@@ -58,8 +60,8 @@ def test_the_bad_one_of_two_suspects_is_proved_and_what_cures_it(
     assert f"'{OTHER}'" not in shown
     body = json.loads(Path("o/result.json").read_text(encoding="utf-8"))
     (fix,) = body["fixes"]
-    option = fix["setting"].removeprefix("--engine-option tactics=")
-    assert json.loads(option) == {GUILTY: "direct"}
+    assert f"Avoid it with --engine-option {fix['setting']}" in shown
+    assert parse_options(shlex.split(fix["setting"])) == {"tactics": {GUILTY: "direct"}}
 
 
 def test_two_choices_that_are_bad_only_together_are_both_named(

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+import shlex
 from collections.abc import Callable
 
 import pytest
@@ -62,8 +63,17 @@ def test_names_join_those_of_the_user() -> None:
 
 def test_a_setting_reads_back_as_what_was_turned() -> None:
     turns = [Turn("a", "false"), Turn("b", '"1"'), Turn("c", '"word"'), Turn("d", "7")]
-    options = parse_options(setting(turns).split())
+    options = parse_options(shlex.split(setting(turns)))
     assert options == {"a": False, "b": "1", "c": "word", "d": 7} == applied({}, turns)
+
+
+@pytest.mark.parametrize(
+    "names", [["a,b", "c"], ["a b"], ["it's $(id)"], ["7"], [" x"], ["x", "y"]]
+)
+def test_names_of_any_kind_survive_a_shell(names: list[str]) -> None:
+    turns = [Turn("keep", name, name=True) for name in names]
+    read = applied(parse_options(shlex.split(setting(turns))), [Turn("keep", "more", name=True)])
+    assert read == {"keep": [*names, "more"]}
 
 
 @pytest.mark.parametrize("guilty", [0, 7, 15])

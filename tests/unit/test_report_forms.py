@@ -15,6 +15,7 @@ import pytest
 from markdown_it import MarkdownIt
 
 from debugtaps import InputError, OutputError, write_npz
+from tapsect.axes.knobs import Turn, setting
 from tapsect.cli import main
 from tapsect.escape import clean
 from tapsect.finding import Cost, Divergence, Finding, Minimal, OutputReport, Step, Unseen
@@ -365,3 +366,11 @@ def test_a_form_that_does_not_exist_is_answered_with_those_that_do(
     said = capsys.readouterr().err
     assert "'pdf' is not one of 'terminal', 'html'" in said
     assert "Value error" not in said
+
+
+def test_a_name_that_a_shell_needs_quoted_is_redacted_in_a_setting() -> None:
+    told = setting([Turn("keep", name, name=True) for name in ("it's mine", "a\"b'c, d")])
+    names = Names(b"key", frozenset({"it's mine", "a\"b'c, d"}), frozenset())
+    shown = names.text(told)
+    assert "mine" not in shown
+    assert "c, d" not in shown

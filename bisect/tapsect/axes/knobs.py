@@ -13,6 +13,7 @@ are tried as well.
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -102,25 +103,36 @@ def applied(options: Mapping[str, Any], turns: Sequence[Turn]) -> dict[str, Any]
 def _names(value: Any) -> list[str]:
     if value is None:
         return []
-    parts = value.split(",") if isinstance(value, str) else value
-    return [str(part).strip() for part in parts]
+    if isinstance(value, str):
+        return [part.strip() for part in value.split(",")]
+    return [str(part) for part in value] if isinstance(value, list | tuple) else [str(value)]
 
 
 def setting(turns: Sequence[Turn]) -> str:
-    """Returns turns as a user writes them after ``--engine-option``.
+    """Returns turns as a user writes them in a shell after ``--engine-option``.
 
     >>> setting([Turn("off", "A", name=True), Turn("off", "B", name=True), Turn("level", '"x"')])
     'off=A,B level=x'
+    >>> setting([Turn("off", "a b", name=True)])
+    "'off=a b'"
     """
     parts: dict[str, str] = {}
+    names: dict[str, list[str]] = {}
     for turn in turns:
-        plain = turn.value
-        if not turn.name:
-            told = json.loads(turn.value)
-            # A text that reads as JSON keeps its quotes: the engine shall get the text.
-            plain = told if isinstance(told, str) and not _is_json(told) else turn.value
-        parts[turn.option] = ",".join(filter(None, (parts.get(turn.option, ""), plain)))
-    return " ".join(f"{option}={value}" for option, value in parts.items())
+        if turn.name:
+            names.setdefault(turn.option, []).append(turn.value)
+            parts[turn.option] = _listed(names[turn.option])
+            continue
+        told = json.loads(turn.value)
+        # A text that reads as JSON keeps its quotes: the engine shall get the text.
+        parts[turn.option] = told if isinstance(told, str) and not _is_json(told) else turn.value
+    return shlex.join(f"{option}={value}" for option, value in parts.items())
+
+
+def _listed(names: Sequence[str]) -> str:
+    """Returns names between commas; as JSON where that would not be read back as these names."""
+    plain = ",".join(names)
+    return plain if _names(plain) == list(names) and not _is_json(plain) else json.dumps(names)
 
 
 def _is_json(text: str) -> bool:

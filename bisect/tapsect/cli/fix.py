@@ -151,19 +151,8 @@ def _print(finding: Finding, folder: Path, *, quiet: bool, as_json: bool, verbos
 
 
 def _line(fix: Fix) -> str:
-    is_option = "=" in fix.setting.partition(" ")[0]
-    how = f"--engine-option {fix.setting}" if is_option else fix.setting
+    from tapsect.report.cures import gain, written
+
     verb = "Cured" if fix.cures else "Halved or better"
-    parts = [
-        f"error {_number(fix.error_before)} -> {_number(fix.error_after)}",
-        f"latency {_time(fix.latency_before)} -> {_time(fix.latency_after)}",
-    ]
-    return f"{verb} by {how}: {', '.join(parts)}"
-
-
-def _number(value: float | None) -> str:
-    return "?" if value is None else f"{value:.3g}"
-
-
-def _time(seconds: float | None) -> str:
-    return "?" if seconds is None else f"{seconds * 1000:.3g} ms"
+    told = gain(fix)
+    return f"{verb} by {written(fix)}" + (f": {told}" if told else "")

@@ -154,6 +154,7 @@ def prove(
     from tapsect.axes.tactics import read_replays
     from tapsect.escape import clean
     from tapsect.folder import check_folder
+    from tapsect.report.cures import written
     from tapsect.steady import CANDIDATE, Plan, prove_tactics
 
     folder = out or Path(f"tapsect-tactics-{model.stem}")
@@ -171,7 +172,7 @@ def prove(
         return proof.exit_code
     say(clean(proof.finding.message, limit=2000))
     for fix in proof.finding.fixes if not quiet else ():
-        say(clean(f"  Avoid it with {fix.setting}", limit=1000))
+        say(clean(f"  Avoid it with {written(fix)}", limit=1000))
     if not quiet:
         say(f"\nWritten to {clean(str(proof.folder))}: result.json")
     return proof.exit_code

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from tapsect.finding import Divergence, Finding, OutputReport
 from tapsect.folder import CASE
+from tapsect.report.cures import advice
 from tapsect.report.further import inputs, often
 from tapsect.report.words import (
     BREAKS,
@@ -19,9 +20,10 @@ from tapsect.report.words import (
     HIDDEN,
     UNKNOWN,
     Words,
+    number,
 )
 
-__all__ = ["Section", "Style", "cause_of", "number", "sections"]
+__all__ = ["Section", "Style", "cause_of", "sections"]
 
 _NOISE = re.compile(
     r"File \"|Traceback|Extension modules|Current thread|Thread 0x|\^+$|<no Python frame>"
@@ -47,15 +49,6 @@ class Section:
 
     title: str
     lines: tuple[str, ...]
-
-
-def number(value: float | None) -> str:
-    """Returns a number as reports show it.
-
-    >>> number(0.0123456), number(None), number(float("inf"))
-    ('0.0123', 'unknown', 'inf')
-    """
-    return "unknown" if value is None else f"{value:.3g}"
 
 
 def cause_of(finding: Finding) -> Words | None:
@@ -269,10 +262,7 @@ def _count(count: int, word: str) -> str:
 
 
 def _next(finding: Finding, style: Style, folder: Path | None) -> list[str]:
-    lines: list[str] = []
-    for fix in finding.fixes[:3]:
-        after = "" if fix.error_after is None else f" (error then {number(fix.error_after)})"
-        lines.append(f"Avoid it with {style.name(fix.setting)}{after}.")
+    lines = [advice(fix, style) for fix in finding.fixes[:3]]
     if finding.minimal is not None:
         script = (folder or Path()) / CASE / "check.py"
         command = style.name(f"python {script}")

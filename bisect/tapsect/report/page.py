@@ -21,7 +21,8 @@ from tapsect.escape import clean
 from tapsect.finding import Finding
 from tapsect.folder import CASE
 from tapsect.report import tables
-from tapsect.report.content import Style, number, sections
+from tapsect.report.content import Style, sections
+from tapsect.report.words import number
 from tapsect.traced import Culprit, Profile
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from tapsect.escape import clean
-from tapsect.report.content import number
+from tapsect.report.words import number
 from tapsect.traced import Point
 
 if TYPE_CHECKING:

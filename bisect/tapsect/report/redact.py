@@ -13,6 +13,7 @@ import hashlib
 import hmac
 import json
 import re
+import shlex
 import socket
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
@@ -194,11 +195,12 @@ _SPOKEN = _spoken()
 
 @lru_cache(maxsize=8)
 def _spellings(known: frozenset[str]) -> dict[str, str]:
-    """Returns every way a name is written, and the name: as it is, as it is shown, as JSON."""
+    """Returns every way a name is written, and the name: as it is, shown, as JSON, in a shell."""
     ways: dict[str, str] = {}
     for name in sorted(known):
         shown = (clean(name), clean(name, limit=LONGEST), json.dumps(name)[1:-1], repr(name)[1:-1])
-        ways.update(dict.fromkeys(shown, name))
+        quoted = [shlex.quote(f"{way} ")[1:-2] for way in (name, shown[2])]  # in a shell
+        ways.update(dict.fromkeys((*shown, *quoted), name))
     return ways | {name: name for name in known}
 
 

@@ -6,7 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from tapsect.finding import Finding
-from tapsect.report.content import Style, number
+from tapsect.report.content import Style
+from tapsect.report.cures import effect, milliseconds
+from tapsect.report.words import number
 
 __all__ = ["Table", "facts", "fixes", "outputs", "plain", "trail"]
 
@@ -52,12 +54,12 @@ def fixes(finding: Finding, style: Style) -> Table:
     """Returns the changes that were tried, with what they did."""
     rows = tuple(
         (
-            style.text(f.kind), style.name(f.setting), number(f.error_before),
-            number(f.error_after), number(f.latency_before), number(f.latency_after),
+            style.text(f.kind), style.name(f.setting), effect(f), number(f.error_before),
+            number(f.error_after), milliseconds(f.latency_before), milliseconds(f.latency_after),
         )
         for f in finding.fixes
     )  # fmt: skip
-    head = ("kind", "setting", "error before", "after", "latency before", "after")
+    head = ("kind", "setting", "effect", "error before", "after", "latency before", "after")
     return Table("What avoids it", head, rows)
 
 

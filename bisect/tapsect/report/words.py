@@ -15,6 +15,7 @@ __all__ = [
     "HIDDEN",
     "UNKNOWN",
     "Words",
+    "number",
 ]
 
 
@@ -135,3 +136,12 @@ HIDDEN: Mapping[str, str] = MappingProxyType(
         "not_judged": "not judged",
     }
 )
+
+
+def number(value: float | None) -> str:
+    """Returns a number as reports show it.
+
+    >>> number(0.0123456), number(None), number(float("inf"))
+    ('0.0123', 'unknown', 'inf')
+    """
+    return "unknown" if value is None else f"{value:.3g}"

@@ -10,6 +10,7 @@ else varies among them.
 from __future__ import annotations
 
 import json
+import shlex
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -170,7 +171,7 @@ def _finding(plan: Plan, run: _Run, guilty: Sequence[Difference], *, cured: bool
     options = plan.options
     engine: dict[str, Any] = {"spec": options.engine, "options": dict(options.engine_options)}
     instead = {d.key: d.others[0] for d in guilty if d.others}
-    fix = Fix("tactics", f"--engine-option tactics={json.dumps(instead)}")
+    fix = Fix("tactics", shlex.quote(f"tactics={json.dumps(instead)}"))
     return Finding(
         message=_sentence(options.engine, guilty, len(run.suspects), cured=cured),
         status="diverges" if guilty else "inconclusive", tool_version=tapsect.__version__,
