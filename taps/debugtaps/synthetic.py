@@ -95,8 +95,10 @@ def _assumed(
             shape.append(1)
             assumed.append(want or f"#{position}")
     if assumed:
+        many = len(assumed) > 1
+        said = f"dynamic dimension{'s' * many} {', '.join(assumed)} {'were' if many else 'was'}"
         warnings.append(
-            f"Input '{spec.name}': dynamic dimension {', '.join(assumed)} was taken as 1."
+            f"Input '{spec.name}': {said} taken as 1."
             f" Give it with --inputs or --input-shapes {spec.name}:{shown_shape(spec.shape)}."
         )
     return tuple(shape)

@@ -6,6 +6,7 @@ import copy
 import json
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -113,6 +114,11 @@ def test_json_is_the_file_and_nothing_else(
     assert contract.violations(json.loads(said.out)) == []
 
 
+INSTALL_FIRST = (
+    "" if find_spec("bokeh") and find_spec("jinja2") else "pip install 'tapsect[report]', then "
+)
+
+
 def test_the_last_lines_say_what_to_do_next(
     model: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
@@ -125,7 +131,7 @@ def test_the_last_lines_say_what_to_do_next(
     )
     assert out.splitlines()[-2:] == [
         "Written to o: report.md, result.json, case/",
-        "A page with pictures: tapsect report o --format html",
+        f"A page with pictures: {INSTALL_FIRST}tapsect report o --format html",
     ]
     assert "'python o/case/check.py' exits with 1 while the bug is there." in out
     page = MarkdownIt("commonmark").enable("table").render(Path("o/report.md").read_text())

@@ -220,6 +220,8 @@ def test_a_dynamic_dimension_becomes_one_and_is_said() -> None:
     assert sample.feeds["mask"].shape == (1, 1)
     assert "'x': dynamic dimension N was taken as 1" in warnings[0]
     assert "--input-shapes x:[N,3]" in warnings[0]
+    _, warnings = random_inputs([InputSpec("y", np.dtype("f4"), ("a", "b"))])
+    assert "'y': dynamic dimensions a, b were taken as 1" in warnings[0]
 
 
 def test_one_shape_fixes_the_dimension_of_the_others() -> None:

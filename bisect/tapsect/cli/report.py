@@ -138,6 +138,7 @@ def _say_files(finding: Finding, folder: Path) -> None:
     """Says what lies in the folder, and how to have the page when it is not among it."""
     from tapsect.escape import clean
     from tapsect.folder import PAGE
+    from tapsect.report.page import INSTALL, missing_package
 
     page = (folder / PAGE).is_file()
     held = ["report.md", "result.json"]
@@ -145,4 +146,5 @@ def _say_files(finding: Finding, folder: Path) -> None:
     say(f"\nWritten to {clean(str(folder))}: {', '.join(held)}")
     if not page:
         place = clean(shlex.quote(str(folder)))
-        say(f"A page with pictures: tapsect report {place} --format html")
+        first = "" if missing_package() is None else f"{INSTALL}, then "
+        say(f"A page with pictures: {first}tapsect report {place} --format html")

@@ -91,7 +91,9 @@ class Told(Generic[C]):
             tally.best = problem.current
             tally.judge.wants(problem.signature)
         left, asked = problem.size(problem.current), problem.size(candidate)
-        text = f"{left} nodes left, {tally.calls + problem.calls} calls, asking about {asked}"
+        calls = tally.calls + problem.calls
+        text = f"{left} {'node' if left == 1 else 'nodes'} left, "
+        text += f"{calls} {'call' if calls == 1 else 'calls'}, asking about {asked}"
         tally.progress.step(self.step, text)
         return self.ask(candidate)
 

@@ -13,6 +13,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,7 +29,7 @@ from tapsect.traced import Culprit, Profile
 if TYPE_CHECKING:
     from markupsafe import Markup
 
-__all__ = ["INSTALL", "MOST_BYTES", "check_page", "render_page"]
+__all__ = ["INSTALL", "MOST_BYTES", "check_page", "missing_package", "render_page"]
 
 INSTALL = "pip install 'tapsect[report]'"
 MOST_BYTES = 3_000_000
@@ -37,19 +38,22 @@ _SUMMARY = ("Where", "How sure", "Cause", "It says", "Next")
 _HERE = Path(__file__).parent
 
 
+def missing_package() -> str | None:
+    """Returns a package that the page needs and that is not here; loads none of them."""
+    return next((name for name in ("bokeh", "jinja2") if find_spec(name) is None), None)
+
+
 def check_page() -> None:
     """Checks that the page can be made here.
 
     Raises:
         MissingPackage: A package of the extra ``report`` is not installed.
     """
-    try:
-        import bokeh  # noqa: F401
-        import jinja2  # noqa: F401
-    except ImportError as error:
+    missing = missing_package()
+    if missing is not None:
         raise MissingPackage(
-            f"The page needs the package '{error.name}', which is not installed; {INSTALL}."
-        ) from None
+            f"The page needs the package '{missing}', which is not installed; {INSTALL}."
+        )
 
 
 def render_page(
