@@ -82,6 +82,8 @@ def test_the_precision_of_stored_tensors_is_read_off_their_bits(
     values = rounded(engine_values(reference, built.feeds), bits)
     found, classes = Replay(reference, built.feeds, values).judge()
     assert classes == Classes(u, u)
+    name = {2.0**-11: "fp16", 2.0**-8: "bf16"}[u]
+    assert classes.named(2.0**-24) == {"contractions": name, "the rest": name}
     assert suspects(found) == []
 
 
@@ -99,7 +101,16 @@ def test_contractions_alone_name_their_precision(u: float, host: Host, tmp_path:
     values = engine_values(reference, built.feeds, errors)
     found, classes = Replay(reference, built.feeds, values).judge()
     assert classes == Classes(contraction=u, rest=0.0)
+    name = {2.0**-11: "tf32", 2.0**-8: "bf16"}[u]
+    assert classes.named(2.0**-24) == {"contractions": name, "the rest": "fp32"}
     assert suspects(found) == []
+
+
+@pytest.mark.parametrize("stated", ["tf32", "fp16"])
+def test_a_precision_that_was_asked_for_keeps_its_name(stated: str) -> None:
+    named = Classes(0.0, 0.0, half=False).named(2.0**-11, stated)
+    assert named == {"contractions": stated, "the rest": stated}
+    assert Classes(0.0, 0.0).named(2.0**-11)["the rest"] == "fp16"  # the model's own type
 
 
 def test_one_wrong_operator_is_no_precision(host: Host, tmp_path: Path) -> None:
