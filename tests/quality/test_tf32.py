@@ -51,6 +51,14 @@ def test_contractions_in_tf32_are_a_limit_of_the_precision(
     assert_precision(on_tf32(zoo.NETWORKS[name](), tmp_path, truncate=truncate), "tf32")
 
 
+def test_roundings_of_one_way_are_seen_beside_fp32_kernels_that_differ(tmp_path: Path) -> None:
+    """An activation 8 floors of fp32 off, as GPU kernels are, is nothing beside TF32."""
+    faint = {"kind": "value", "nodes": ["block2/Relu"], "error": 1e-6}
+    found = on_tf32(zoo.chain_cnn(), tmp_path, faint, truncate=True)
+    assert_precision(found, "tf32")
+    assert "point one way" in found.finding.message
+
+
 @CUT
 @pytest.mark.parametrize("name", list(NODE))
 def test_one_contraction_in_tf32_is_named_and_no_defect(

@@ -19,7 +19,7 @@ from tapsect.localize.explain import (
     ill_conditioned,
 )
 from tapsect.localize.taps import Ends, Evidenced
-from tapsect.replay.alone import ONE_ROUNDING, one_rounding
+from tapsect.replay.alone import ALONE, ONE_ROUNDING, one_rounding
 from tapsect.replay.precision import Classes
 from tapsect.rounding.floors import COARSE_STEPS
 from tapsect.rounding.outputs import End
@@ -149,13 +149,16 @@ def _one_way(subject: Subject, told: Told, before: Ends, truth: Truth) -> str | 
 
     Noise is independent from element to element.  A weight rounds alike wherever it is used, and
     kernels that cut low bits off make every product smaller: that adds up on the way.  It is an
-    explanation only where each operator alone is off by no more than one rounding.
+    explanation only where each operator that computes coarsely is off by no more than one rounding.
     """
     evidence = told.located.evidence if told.located else None
     assert evidence is not None
     seen = _seen(subject, evidence)
     most = ONE_ROUNDING if max(seen.contraction, seen.rest) < COARSE_STEPS[-1] else 2 * ONE_ROUNDING
-    if not all(one_rounding(j, floors=most) for j in evidence.judgements.values()):
+    harmless = {s.tensor for s in evidence.harmless}
+    moving = [j for t, j in evidence.judgements.items() if t not in harmless]
+    # What fp32 makes, up to its T, is nothing beside that.
+    if not all(j.kind == "ok" and (j.u < ALONE or one_rounding(j, floors=most)) for j in moving):
         return None
     if truth.within(told.sample, before, seen, coherent=True) is None:
         return None
