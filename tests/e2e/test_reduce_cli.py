@@ -203,3 +203,37 @@ def test_it_runs_as_a_program() -> None:
     assert done.returncode == 0, done.stderr
     assert "nodes left" in done.stderr
     assert "Written: reduced.onnx" in done.stdout
+
+
+STOPS = """
+import os, signal, sys
+calls = open("calls", "a+")
+calls.write("x"), calls.flush()
+if calls.tell() == 6 and os.path.exists("stop"):
+    os.kill(os.getppid(), signal.SIGINT)
+sys.exit(b"n2" in open(sys.argv[1], "rb").read())
+"""
+
+
+def test_what_was_asked_outlives_an_interruption_and_an_error(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    saved(chain(["Relu", "Neg", "Mul", "Relu", "Neg", "Relu"]), Path())
+    Path("check.py").write_text(STOPS)
+    Path("stop").touch()
+    command = ["--check", sys.executable, "check.py", "{model}"]
+    argv = ["reduce", "model.onnx", "--quiet", "--out", "o", "--budget", "0"]
+    assert main([*argv, *command]) == 130
+    said = capsys.readouterr().err.strip()
+    assert "interrupted: the best so far" in said
+    assert len(said.splitlines()) == 1
+    journal = Path("o/journal.jsonl").read_bytes()
+    assert main([*argv, "--inputs", "gone.npz", *command]) == 2
+    assert Path("o/journal.jsonl").read_bytes() == journal
+    before = Path("calls").stat().st_size
+    Path("stop").unlink()
+    assert main([*argv, *command]) == 0
+    continued = Path("calls").stat().st_size - before
+    Path("calls").write_text("")
+    assert main([*argv[:-4], "--out", "fresh", "--budget", "0", *command]) == 0
+    assert continued < Path("calls").stat().st_size

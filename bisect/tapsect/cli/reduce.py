@@ -207,10 +207,13 @@ def reduce(
 
 
 def _run(plan: Plan, minimize: Any, *, quiet: bool, as_json: bool) -> int:
+    from debugtaps import Interrupted
     from tapsect.escape import clean
 
     with watching(quiet=quiet) as progress:
         done = minimize(plan, progress=progress)
+    if done.exit_code == Interrupted.exit_code:
+        raise Interrupted(done.message)
     if done.finding is None:
         sys.stderr.write(f"tapsect: {clean(done.message, limit=2000)}\n")
         return int(done.exit_code)

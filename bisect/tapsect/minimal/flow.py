@@ -70,8 +70,9 @@ def minimize(plan: Plan, *, progress: Progress | None = None) -> Minimized:
     chosen = choose(plan)
     listener = progress or Silent()
     out = plan.options.out or Path(f"tapsect-reduce-{plan.options.model.stem}")
-    keep = False
+    tally: Tally | None = None
     with claimed(out) as folder:
+        keep = (folder / JOURNAL).is_file()  # answers of an earlier run are not lost to an error
         try:
             with open_ground(plan, folder, listener) as ground:
                 tally = Tally(plan, ground, _judge(plan, ground), listener)
@@ -80,6 +81,10 @@ def minimize(plan: Plan, *, progress: Progress | None = None) -> Minimized:
                 ground.journal.close(finished=done.exit_code != 130)
         except KeyboardInterrupt:
             keep = True
+            raise
+        except Exception as error:  # a full disk, a machine that fails, a fault of this program
+            seen = tally is not None and tally.best is not None
+            keep = keep or (seen and not isinstance(error, UsageError))
             raise
         finally:
             if not keep:  # what did not fail, or could not be judged, leaves nothing behind
