@@ -20,8 +20,14 @@ _SHAPE = re.compile(r"\[\s*((?:\d+\s*(?:,\s*\d+\s*)*)?)\]")
 _WORDS = ("tap", "sect", "floor", "edge", "node", "noise")
 
 
-def parse_input_shapes(texts: Iterable[str]) -> dict[str, tuple[int, ...]]:
+def parse_input_shapes(
+    texts: Iterable[str], flag: str = "--input-shapes"
+) -> dict[str, tuple[int, ...]]:
     """Returns the shapes of ``NAME:[D,D,…]`` texts by name.
+
+    Args:
+        texts: The texts.
+        flag: Where they were given, for the message.
 
     >>> parse_input_shapes(["x:[1,3,8,8]", "a:b:[]"])
     {'x': (1, 3, 8, 8), 'a:b': ()}
@@ -34,7 +40,7 @@ def parse_input_shapes(texts: Iterable[str]) -> dict[str, tuple[int, ...]]:
         name, colon, rest = text.rpartition(":")
         match = _SHAPE.fullmatch(rest.strip())
         if not colon or not name or not match:
-            raise InputError(f"--input-shapes '{text}' is not of the form x:[1,3,8,8].")
+            raise InputError(f"{flag} '{text}' is not of the form x:[1,3,8,8].")
         shapes[name] = tuple(int(size) for size in match[1].split(",") if size.strip())
     return shapes
 

@@ -105,6 +105,25 @@ def test_when_nothing_cures_that_is_said(model: Path) -> None:
     assert last.decision == "no setting cures"
 
 
+def test_fixed_sizes_alone_may_cure_where_nothing_can_be_folded(model: Path) -> None:
+    built = onnx.load(model)
+    for value in (*built.graph.input, *built.graph.output):
+        value.type.tensor_type.shape.dim[0].dim_param = "N"
+    onnx.save(built, model)
+    samples = [{"x": np.full((4, 8), 0.1 * n, np.float32)} for n in (1, 2)]
+    finding = bisect(
+        model, inputs=samples, engine=ENGINE, engine_options={"static": True},
+        out=model.parent / "out", fixing=THOROUGH,
+    )  # fmt: skip
+    fix = finding.fixes[0]
+    assert (fix.kind, fix.setting) == ("fold", "fixed/frozen.onnx")
+    assert any(s.decision == "freezing the inputs alone cures" for s in finding.trail)
+    (dims,) = [
+        v.type.tensor_type.shape for v in onnx.load(model.parent / "out" / fix.setting).graph.input
+    ]
+    assert [dim.dim_value for dim in dims.dim] == [4, 8]
+
+
 @pytest.mark.slow
 def test_only_the_knobs_that_are_asked_for_are_turned(model: Path) -> None:
     asked = Fixing(thorough=True, knobs=("k4", "k5"))

@@ -96,6 +96,18 @@ def test_an_overflow_is_cured_by_the_two_nodes_around_it(tmp_path: Path) -> None
     assert "c" not in casts(written)
 
 
+def test_where_time_is_up_nothing_is_claimed_of_nodes_that_were_not_tried(tmp_path: Path) -> None:
+    onnx.save(original(), tmp_path / "full.onnx")
+    onnx.save(mixed(original(), [], ["x", "y"]).model, tmp_path / "half.onnx")
+    finding = bisect(
+        tmp_path / "half.onnx", engine="onnx", reference_model=tmp_path / "full.onnx",
+        out=tmp_path / "out", budget=0.01, fixing=Fixing(thorough=True, precision_set=True),
+    )  # fmt: skip
+    step = next(s for s in finding.trail if s.step == "precision")
+    assert (step.decision, finding.fixes) == ("time was up", ())
+    assert "no set of nodes was tried" in step.why
+
+
 def test_without_the_original_it_says_what_to_give(tmp_path: Path) -> None:
     onnx.save(mixed(original(), [], ["x", "y"]).model, tmp_path / "half.onnx")
     finding = bisect(

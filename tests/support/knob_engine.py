@@ -25,6 +25,7 @@ class Knobby:
         spoils: Settings that make it wrong again, whatever else is on.
         fails: The fault is an exception of the build in place of a wrong value.
         warm: It is cured only in a process that has built before.
+        static: It is cured where all sizes of the inputs are fixed.
         passes: Names that are off.
         log: A file that gets a line for each build.
         **knobs: ``k0`` to ``k31``, on when 1.
@@ -36,6 +37,7 @@ class Knobby:
         spoils: Sequence[str] = (),
         fails: bool = False,
         warm: bool = False,
+        static: bool = False,
         passes: Sequence[str] = (),
         log: str = "",
         **knobs: int,
@@ -46,7 +48,7 @@ class Knobby:
         on = {name for name, value in knobs.items() if value} | set(passes)
         self.cured = any(set(each) <= on for each in cures) and not on & set(spoils)
         self.cured = self.cured and (not warm or BUILT in os.environ)
-        self.fails, self.log = fails, log
+        self.fails, self.log, self.static = fails, log, static
 
     def knobs(self) -> dict[str, Any]:
         return {
@@ -61,7 +63,11 @@ class Knobby:
                 file.write("build\n")
         if self.fails and not self.cured:
             raise RuntimeError("planted: this setting does not build")
-        return KnobbySession(model, 1.0 if self.cured else 1.05)
+        session = KnobbySession(model, 1.0 if self.cured else 1.05)
+        sizes = [size for each in session.session.get_inputs() for size in each.shape]
+        if self.static and all(isinstance(size, int) for size in sizes):
+            session.factor = 1.0
+        return session
 
 
 class KnobbySession:

@@ -54,6 +54,59 @@ def test_without_a_cure_it_ends_with_3(
     assert capsys.readouterr().out.strip() == said
 
 
+@pytest.mark.parametrize(
+    ("shape", "said"),
+    [
+        ("x", "--override-input-shapes 'x' is not of the form"),
+        ("z:[2,8]", "--override-input-shapes z:[2, 8]: the model has no such input; it has 'x'"),
+        ("x:[4,8]", "--override-input-shapes x:[4, 8]: sample 0 has [2, 8], and a frozen input"),
+    ],
+)
+def test_shapes_that_cannot_be_are_refused_and_nothing_is_left(
+    model: Path, shape: str, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["fix", str(model), "--override-input-shapes", shape]) == 2
+    assert said in capsys.readouterr().err
+    assert not Path("tapsect-m").exists()
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        ("return {'a': 3}", "the engine's knobs() has 3 for 'a'; expected a list of values"),
+        ("return {'a': 'nodes'}", "the engine's knobs() has 'nodes' for 'a'; expected a list"),
+        ("return ['a']", "the engine's knobs() returns ['a']; expected options by name"),
+        ("raise RuntimeError('not today')", "the engine's knobs() fails: RuntimeError: not today"),
+    ],
+)
+def test_an_engine_that_names_its_knobs_wrongly_is_told_so(
+    model: Path, body: str, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = Path(knob_engine.__file__).read_text(encoding="utf-8")
+    odd = f"\n\nclass Odd(Knobby):\n    def knobs(self):\n        {body}\n"
+    Path("odd.py").write_text(text + odd, encoding="utf-8")
+    assert main(["fix", str(model), "--engine", "odd.py:Odd"]) == 3
+    assert said in capsys.readouterr().out
+    assert main(["fix", str(model), "--engine", "odd.py:Odd", "--knob", "a", "--out", "o"]) == 2
+    assert said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("first", "last", "said"),
+    [
+        ("1.19", "latest", "--to 'latest' is no version; write it as 1.17 or 1.17.3"),
+        ("1.23", "1.19.2", "--from 1.23 is later than --to 1.19.2; swap them"),
+    ],
+)
+def test_bounds_that_cannot_be_are_refused_before_an_index_is_asked(
+    model: Path, first: str, last: str, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["versions", str(model), "--from", first, "--to", last]) == 2
+    shown = capsys.readouterr().err
+    assert said in shown
+    assert "asking pip" not in shown
+
+
 def test_a_package_without_an_engine_is_named(
     model: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

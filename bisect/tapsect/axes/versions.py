@@ -17,7 +17,7 @@ from pathlib import Path
 from debugtaps import EnvironmentFailure, UsageError
 from tapsect.folder import write_folder
 
-__all__ = ["Releases", "between", "environment", "releases", "version_key"]
+__all__ = ["Releases", "between", "check_bounds", "environment", "releases", "version_key"]
 
 PIP_SECONDS = 1200
 OTHER_PYTHONS = ("3.8", "3.10", "3.11", "3.12", "3.13")
@@ -79,15 +79,26 @@ def _listed(package: str, more: Sequence[str]) -> tuple[list[str], str]:
     return [each for each in found if _PLAIN.fullmatch(each)], _last(done)
 
 
+def check_bounds(first: str, last: str) -> None:
+    """Checks what can be told of the bounds before any index is asked.
+
+    Raises:
+        UsageError: One is no version, or the first is the later one.
+    """
+    for flag, bound in (("--from", first), ("--to", last)):
+        if not _PLAIN.fullmatch(bound):
+            raise UsageError(f"{flag} {bound!r} is no version; write it as 1.17 or 1.17.3")
+    low, high = version_key(first), version_key(last)
+    if high < low[: len(high)]:
+        raise UsageError(f"--from {first} is later than --to {last}; swap them")
+
+
 def between(found: Releases, first: str, last: str, package: str) -> Releases:
     """Returns the releases from ``first`` to ``last``; 1.23 takes in 1.23.2.
 
     Raises:
         UsageError: No release lies there; the message names those there are.
     """
-    for flag, bound in (("--from", first), ("--to", last)):
-        if not _PLAIN.fullmatch(bound):
-            raise UsageError(f"{flag} {bound!r} is no version; write it as 1.17 or 1.17.3")
     low, high = version_key(first), version_key(last)
     every = sorted({*found.here, *found.elsewhere}, key=version_key)
     for flag, bound in (("--from", first), ("--to", last)):

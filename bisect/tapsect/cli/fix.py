@@ -48,6 +48,14 @@ PrecisionSet = Annotated[
     ),
 ]
 
+FixBudget = Annotated[
+    float,
+    typer.Option(
+        "--budget", metavar="SECONDS", min=0.0,
+        help="Time to look for cures, and as much to make the failing case smaller.",
+    ),
+]  # fmt: skip
+
 
 def add_to(app: typer.Typer) -> None:
     """Adds the command."""
@@ -72,7 +80,7 @@ def fix(
     rtol: o.Rtol = None,
     judge: o.Judge = None,
     timeout: o.Timeout = 600.0,
-    budget: o.Budget = 120.0,
+    budget: FixBudget = 120.0,
     out: o.Out = None,
     seed: o.Seed = 0,
     quiet: o.Quiet = False,
@@ -108,7 +116,7 @@ def fix(
     fixing = Fixing(
         thorough=True, knobs=tuple(knob or ()), precision_set=precision_set,
         fold_size=parse_memory(fold_size_threshold, "--fold-size-threshold"),
-        shapes=parse_input_shapes(override_input_shapes or ()) or None,
+        shapes=parse_input_shapes(override_input_shapes or (), "--override-input-shapes") or None,
     )  # fmt: skip
     try:
         with watching(quiet=quiet) as progress:
@@ -139,7 +147,7 @@ def _print(finding: Finding, folder: Path, *, quiet: bool, as_json: bool, verbos
         return
     if not quiet:
         say(clean(finding.message, limit=2000))
-    steps = [step for step in finding.trail if verbose or step.step == "fix"]
+    steps = [step for step in finding.trail if verbose or step.step in ("fix", "precision")]
     for step in () if quiet else steps:
         say(clean(f"  {step.step}: {step.decision} ({step.why})", limit=2000))
     for fix in finding.fixes:

@@ -71,7 +71,7 @@ def versions(
       2  wrong usage or input    4  the environment failed
     """
     from debugtaps import UsageError
-    from tapsect.axes.versions import between, releases
+    from tapsect.axes.versions import between, check_bounds, releases
     from tapsect.escape import clean
     from tapsect.versions import find_border
 
@@ -81,6 +81,7 @@ def versions(
             f"no engine is known for package {package!r}; name one with --engine, or one of"
             f" {', '.join(_ENGINES)} with --package"
         )
+    check_bounds(first, last)
     options = options_of(
         model, inputs, input_shapes, spec, engine_option, None, reference, precision,
         atol, rtol, judge, timeout, Path(), seed,

@@ -15,26 +15,25 @@ from __future__ import annotations
 import math
 import shutil
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
-import onnx
-
-from debugtaps import EngineFailure, SpecError, WorkerError, fold, freeze, write_atomic
+from debugtaps import EngineFailure, SpecError, UsageError, WorkerError, write_atomic
 from tapsect.axes.knobs import Turns, find_cures, groups, setting
 from tapsect.diagnose.cured import CureTest, Tried
 from tapsect.diagnose.ends import EndJudge
+from tapsect.diagnose.frozen import check_shapes, frozen
 from tapsect.diagnose.keeping import Keeper, node_option
 from tapsect.diagnose.subject import Subject
 from tapsect.diagnose.told import Told
 from tapsect.diagnose.unsteady import looks_for
 from tapsect.finding import Fix
-from tapsect.simplify import TooLarge, whole
 from tapsect.verdict import Verdict
 
-__all__ = ["FIXABLE", "FIXED", "check_knobs", "fix"]
+__all__ = ["FIXABLE", "FIXED", "check_fixing", "fix"]
 
 Tell = Callable[[str, str, str], None]
 
@@ -50,14 +49,30 @@ SMALL = 9_000
 """Number from which looks at the smallest case are fresh ones."""
 
 
-def check_knobs(subject: Subject) -> None:
-    """Checks, before any work, that the engine has the knobs that were asked for.
+def check_fixing(subject: Subject) -> None:
+    """Checks, before any work, that shapes and knobs that were asked for are there.
 
     Raises:
-        UsageError: It has not; the message lists those it has.
+        UsageError: They are not, and the message lists those that are; or the engine cannot say.
     """
-    if subject.options.fixing.knobs:
-        groups(subject.engine.knobs(), {}, subject.options.fixing.knobs)
+    check_shapes(subject)
+    if not subject.options.fixing.knobs:
+        return
+    known, silent = _knobs(subject)
+    if silent:
+        raise UsageError(f"--knob: {silent}")
+    groups(known, {}, subject.options.fixing.knobs)
+
+
+def _knobs(subject: Subject) -> tuple[Mapping[str, Any], str]:
+    """Returns what the engine says can be turned; or nothing, and why it cannot say."""
+    try:
+        return subject.engine.knobs(), ""
+    except EngineFailure as failure:
+        first = next(iter(failure.message.strip().splitlines()), failure.kind)
+        return {}, f"the engine's knobs() fails: {first[:300]}"
+    except (SpecError, WorkerError) as error:
+        return {}, str(error)
 
 
 def fix(subject: Subject, told: Told, judge: EndJudge | None, tell: Tell, elapsed: float) -> None:
@@ -103,9 +118,19 @@ class _Fixer:
     def run(self) -> None:
         if self.asked and not self.subject.options.fixing.knobs:
             self.fold()
-        self.turn()
+        with self.shared():
+            self.turn()
         if self.asked and (self.subject.options.fixing.precision_set or self._half()):
             self.keep()
+
+    @contextmanager
+    def shared(self) -> Iterator[None]:
+        """Leaves half of the time to the nodes that stay in fp32, where they were asked for."""
+        last, now = self.test.deadline, time.monotonic()
+        if self.subject.options.fixing.precision_set:
+            self.test.deadline = now + (last - now) / 2
+        yield
+        self.test.deadline = last
 
     def _half(self) -> bool:
         """Returns whether half precision was named as the cause and nothing else cures."""
@@ -115,23 +140,23 @@ class _Fixer:
 
     def fold(self) -> None:
         """Tries the model with constants and shape arithmetic folded for the given shapes."""
-        subject, fixing = self.subject, self.subject.options.fixing
+        subject = self.subject
         subject.progress.step("fix", "folding constants and shape arithmetic")
-        made = folded(subject, fixing.shapes, fixing.fold_size)
+        made = frozen(subject)
         if made is None:
             self.tell("fix", "nothing to fold", "the model has no constants or shapes to fold")
             return
-        path = subject.work / "folded.onnx"
-        path.write_bytes(made.SerializeToString())
-        left = f"{len(made.graph.node)} of {len(subject.graph.nodes)} operators left"
+        path = subject.work / made.file
+        path.write_bytes(made.model.SerializeToString())
+        left = f"{len(made.model.graph.node)} of {len(subject.graph.nodes)} operators left"
         if not self.test.look(model=path).cures:
-            self.tell("fix", "folding does not cure", left)
+            self.tell("fix", f"{made.how} does not cure", left)
             return
         tried = self.test.look(model=path, timed=True)
         if not tried.cures:
-            self.tell("fix", "folding cures at times", left)
+            self.tell("fix", f"{made.how} cures at times", left)
             return
-        self.tell("fix", "folding alone cures", left)
+        self.tell("fix", f"{made.how} alone cures", left)
         self.add("fold", self.write(path), tried)
 
     # -- nodes that stay in fp32 ----------------------------------------------------------------
@@ -139,7 +164,7 @@ class _Fixer:
     def keep(self) -> None:
         """Looks for the nodes that must stay in fp32, and writes the mixed model."""
         self.subject.progress.step("precision", "looking for nodes to keep in fp32")
-        option = node_option(self.knobs())
+        option = node_option(_knobs(self.subject)[0])
         for kept in Keeper(self.subject, self.told, self.test, self.tell, option).find():
             what = kept.setting
             if kept.model is not None:
@@ -161,10 +186,11 @@ class _Fixer:
         subject = self.subject
         subject.progress.step("fix", "turning the engine's settings")
         fixing = subject.options.fixing
-        grouped = groups(self.knobs(), subject.specs[0].options, fixing.knobs)
+        known, silent = _knobs(subject)
+        grouped = groups(known, subject.specs[0].options, fixing.knobs)
         if not grouped:
             if self.asked:
-                self.tell("fix", "nothing to turn", "the engine names no knobs")
+                self.tell("fix", "nothing to turn", silent or "the engine names no knobs")
             return
         hints = self.on_case(grouped)
         cures = [cure for turns in hints or () for cure in self.completed(turns, grouped)]
@@ -179,7 +205,8 @@ class _Fixer:
         if confirmed:
             self.tell("fix", f"{word} by {setting(confirmed[0])}", self.price(count))
         else:
-            self.tell("fix", "no setting cures", self.price(count))
+            found = "no cure was found in time" if self.test.spent else "no setting cures"
+            self.tell("fix", found, self.price(count))
 
     def rounding(self) -> bool:
         """Lets half the error be enough, where there is one; returns whether there is."""
@@ -187,12 +214,6 @@ class _Fixer:
         error = self.before.error or 0.0
         self.test.enough = error / 2 if math.isfinite(error) else 0.0
         return self.test.enough > 0
-
-    def knobs(self) -> Mapping[str, object]:
-        """Returns what the engine says can be turned; nothing when it cannot say."""
-        with suppress(EngineFailure):
-            return self.subject.engine.knobs()
-        return {}
 
     def completed(self, turns: Turns, grouped: Sequence[Turns]) -> list[Turns]:
         """Returns what cures the whole model, too; more of the same option may be needed there."""
@@ -204,7 +225,7 @@ class _Fixer:
 
     def price(self, count: int) -> str:
         words = f"{self.test.tries} builds of the whole model for {count} settings"
-        return words + ("; time was up" if self.test.spent else "")
+        return words + ("; time was up, --budget gives more" if self.test.spent else "")
 
     def on_case(self, grouped: Sequence[Turns]) -> list[Turns] | None:
         """Returns what cures the smallest case; None when there is none to try."""
@@ -244,17 +265,3 @@ class _Fixer:
             kind, what, was.error, tried.error, was.latency, tried.latency, cures=tried.cures
         )  # fmt: skip
         self.told.fixes = (*self.told.fixes, found)
-
-
-def folded(
-    subject: Subject, shapes: Mapping[str, Sequence[int]] | None, most: int
-) -> onnx.ModelProto | None:
-    """Returns the model folded for shapes, those of the first sample where none are given."""
-    given = {name: value.shape for name, value in subject.samples[0].items()}
-    try:
-        model = whole(
-            onnx.load(subject.model, load_external_data=False), Path(subject.model).parent
-        )
-    except TooLarge:
-        return None
-    return fold(freeze(model, {**given, **(shapes or {})}), most=most, shapes=True)

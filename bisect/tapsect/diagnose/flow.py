@@ -26,7 +26,7 @@ from typing import Any
 from debugtaps import EngineFailure, TapsError, Tolerance
 from tapsect.diagnose.ends import EndJudge, Truth
 from tapsect.diagnose.failure import blame_error
-from tapsect.diagnose.fixes import check_knobs, fix
+from tapsect.diagnose.fixes import check_fixing, fix
 from tapsect.diagnose.given import Fixing
 from tapsect.diagnose.place import Place
 from tapsect.diagnose.plan_file import first_look, only_in_plan, rebuilt_alike
@@ -117,7 +117,7 @@ def diagnose(
         subject = open_subject(options, folder, progress or Silent(), begun)
         finished = False
         try:
-            check_knobs(subject)
+            check_fixing(subject)
             finding = _Diagnosis(subject).run()
             finished = True
             return finding

@@ -81,6 +81,9 @@ class Keeper:
             return []
         ranked = self.ranked()
         before, after = self.look(()), self.look(ranked)
+        if frozenset(ranked) not in self.seen:
+            self.tell("precision", "time was up", "no set of nodes was tried; --budget gives more")
+            return []
         said = (
             f"error {_text(before.error)}, with all {len(ranked)} nodes kept {_text(after.error)}"
         )
@@ -105,10 +108,11 @@ class Keeper:
             self.tell("precision", f"no set was found that {goal}", "builds disagree")
             return []
         kept = [self._kept(nodes)] if len(nodes) < of else []
-        small = "keeping" if len(nodes) <= of / FEW else "no small set does: keeping"
+        large = len(nodes) > of / FEW and not self.test.spent
+        small = "no small set does: keeping" if large else "keeping"
         why = f"{len(self.regions(nodes))} region(s), {self.test.tries} builds so far"
         if self.test.spent:
-            why += "; time was up, fewer may do"
+            why += "; time was up, fewer may do: --budget gives more"
         self.tell("precision", f"{small} {len(nodes)} of {of} nodes in fp32 {goal}", why)
         return kept
 

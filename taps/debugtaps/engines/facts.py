@@ -9,6 +9,7 @@ from typing import Any
 from debugtaps.engines.builds import ranges
 from debugtaps.engines.child import Reply
 from debugtaps.engines.contract import Feeds
+from debugtaps.errors import SpecError
 
 __all__ = ["Facts"]
 
@@ -31,13 +32,11 @@ class Facts(ABC):
     def ask(self, request: Mapping[str, Any]) -> Reply:
         """Sends one request to the worker and returns its answer."""
 
-    def _fact(self, member: str) -> Mapping[str, Any]:
+    def _fact(self, member: str) -> Any:
         if member not in self._facts:
             reply = self.ask({"op": "ask", "session": None, "member": member})
-            value = reply.header["value"]
-            self._facts[member] = value if isinstance(value, dict) else {}
-        facts: Mapping[str, Any] = self._facts[member]
-        return facts
+            self._facts[member] = reply.header["value"]
+        return self._facts[member]
 
     def describe(self, samples: Sequence[Feeds] = ()) -> Mapping[str, Any]:
         """Returns what the engine says of itself, at least the version of its Python.
@@ -49,11 +48,27 @@ class Facts(ABC):
         if samples and told["expects"]:
             self._facts.pop("describe", None)
             self.ask({"op": "expect", "ranges": ranges(samples)})
-        return {"python": told["python"], **self._fact("describe")}
+        described = self._fact("describe")
+        own = described if isinstance(described, Mapping) else {}
+        return {"python": told["python"], **own}
 
     def knobs(self) -> Mapping[str, Any]:
-        """Returns the settings that can be turned one by one; empty when it names none."""
-        return self._fact("knobs")
+        """Returns the settings that can be turned one by one; empty when it names none.
+
+        Raises:
+            SpecError: The engine names them in another form.
+        """
+        named = self._fact("knobs") or {}
+        if not isinstance(named, Mapping):
+            raise SpecError(f"the engine's knobs() returns {named!r}; expected options by name")
+        for option, values in named.items():
+            names = values.get("any") if isinstance(values, Mapping) else values
+            if not isinstance(names, list) and (names != "nodes" or names is values):
+                raise SpecError(
+                    f"the engine's knobs() has {values!r} for {option!r}; expected a list of"
+                    " values, {'any': [names]} or {'any': 'nodes'}"
+                )
+        return named
 
     def unit_roundoff(self) -> float | None:
         """Returns u of the arithmetic the engine says it computes in, None when it is silent."""
