@@ -66,6 +66,15 @@ HOSTILE = dataclasses.replace(
 )
 
 
+def test_an_export_is_told_apart_by_values_not_by_taps() -> None:
+    finding = dataclasses.replace(DEFECT, cause="export_mismatch", coverage=Coverage(not_judged=17))
+    flat = " ".join(render_text(finding).split())
+    assert "differs from the original's value of that name" in flat
+    assert "17 inner tensors of the engine was looked at: the file itself differs" in flat
+    assert "seen at a tap" not in flat
+    assert "gives no values" not in flat
+
+
 def test_the_terminal_report_answers_the_questions_in_80_columns() -> None:
     text = render_text(DEFECT, folder=Path("out"))
     assert max(map(len, text.splitlines())) <= 80

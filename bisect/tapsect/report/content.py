@@ -16,6 +16,7 @@ from tapsect.report.words import (
     BREAKS_MEANING,
     CAUSES,
     EVIDENCE,
+    EXPORT_EVIDENCE,
     FAILURES,
     HIDDEN,
     UNKNOWN,
@@ -127,7 +128,8 @@ def _sure(finding: Finding, style: Style) -> list[str]:
     if place is not None:
         if place.rounding_ratio is not None:
             lines.append(f"{number(place.rounding_ratio)} times what rounding explains")
-        lines.append(EVIDENCE.get(place.evidence, style.text(place.evidence)))
+        seen = EVIDENCE.get(place.evidence, style.text(place.evidence))
+        lines.append(EXPORT_EVIDENCE if finding.cause == "export_mismatch" else seen)
     if finding.minimal is not None:
         minimal = finding.minimal
         plural = "s" if len(minimal.nodes) != 1 else ""
@@ -204,8 +206,12 @@ def _coverage(finding: Finding, style: Style) -> list[str]:
     if not seen.tensors:
         return []
     if seen.not_judged == seen.tensors:
-        why = "no output fails" if finding.status == "agrees" else "the engine gives no values"
-        return [f"none of {seen.tensors} inner tensors was looked at: {why}"]
+        why = "the engine gives no values"
+        if finding.status == "agrees":
+            why = "no output fails"
+        elif finding.cause == "export_mismatch":
+            why = "the file itself differs from what it was made from"
+        return [f"none of {seen.tensors} inner tensors of the engine was looked at: {why}"]
     parts = [f"{seen.verified} of {seen.tensors} inner tensors verified"]
     rest = {
         "fused away": seen.fused_away,

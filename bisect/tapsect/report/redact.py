@@ -26,7 +26,7 @@ from tapsect.escape import LONGEST, clean
 from tapsect.finding import Divergence, Finding
 from tapsect.folder import CASE
 from tapsect.report.ownrun import CaseFacts
-from tapsect.report.words import CAUSES, EVIDENCE, FAILURES
+from tapsect.report.words import CAUSES, EVIDENCE, EXPORT_EVIDENCE, FAILURES
 from tapsect.traced import Profile
 
 __all__ = ["Names"]
@@ -45,6 +45,7 @@ _PLAIN_WORDS = frozenset(
 def _spoken() -> frozenset[str]:
     """Returns the words that the reports themselves speak in."""
     told = [f"{w.title} {w.meaning} {w.advice}" for w in CAUSES.values()]
+    told.append(EXPORT_EVIDENCE)
     said = " ".join((*told, *FAILURES, *FAILURES.values(), *EVIDENCE, *EVIDENCE.values()))
     return _PLAIN_WORDS | frozenset(re.findall(r"\w+", said))
 

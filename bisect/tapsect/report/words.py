@@ -11,6 +11,7 @@ __all__ = [
     "BREAKS_MEANING",
     "CAUSES",
     "EVIDENCE",
+    "EXPORT_EVIDENCE",
     "FAILURES",
     "HIDDEN",
     "UNKNOWN",
@@ -125,6 +126,10 @@ EVIDENCE: Mapping[str, str] = MappingProxyType(
         "isolated": "the part fails when it is cut out and run alone",
         "predicate": "found by building parts of the model: with it they fail, without it not",
     }
+)
+
+EXPORT_EVIDENCE = (
+    "what the file computes here, by its reference, differs from the original's value of that name"
 )
 
 HIDDEN: Mapping[str, str] = MappingProxyType(
