@@ -29,8 +29,9 @@ def reference() -> str:
     parts = [_HEAD]
     for path, command in _walk("tapsect", typer.main.get_command(app)):
         context: Any = command.context_class(
-            command, info_name=path, terminal_width=_WIDTH, max_content_width=_WIDTH
-        )
+            command, info_name=path, terminal_width=_WIDTH, max_content_width=_WIDTH,
+            help_option_names=["-h", "--help"],
+        )  # fmt: skip
         text = command.get_help(context).rstrip()
         lines = "\n".join(line.rstrip() for line in text.splitlines())
         parts.append(f"## {path}\n\n```text\n{lines}\n```\n")
