@@ -213,14 +213,16 @@ class Replay(Regions):
         suspects = [
             t for t, j in found.items() if could_be_rounding(j) and self.voters.contraction(t)
         ]
-        base = self.bases(suspects) if suspects else {}
-        proved: set[str] = set()
-        for cut in MODES if base else ():
+        likely = {t: j for t, j in self._screen(suspects, ALONE).items() if one_rounding(j)}
+        base, proved = self.bases(list(likely)), dict[str, Judgement]()
+        for cut in MODES:
             left = [t for t in base if t not in proved]
             rounded = self.with_operands(left, cut) if left else {}
-            proved |= {t for t, y in rounded.items() if explains(self.values[t], base[t], y)}
-        again = self._screen([t for t in suspects if t in proved], ALONE)
-        return {t: replace(j, alone=True) for t, j in again.items() if one_rounding(j)}
+            proved |= {
+                t: replace(likely[t], alone=True)
+                for t, y in rounded.items() if explains(self.values[t], base[t], y)
+            }  # fmt: skip
+        return proved
 
     def _weighed(self, tensor: str, measured: Measured, level: float) -> Judgement:
         judgement = self._judge(tensor, measured, level)
