@@ -13,21 +13,36 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from tapsect.diagnose.call import fix
     from tapsect.diagnose.flow import diagnose as bisect
     from tapsect.finding import Finding
     from tapsect.minimal.call import reduce
     from tapsect.minimal.flow import Minimized
+    from tapsect.steady.again import Repeated
+    from tapsect.steady.call import repeat
 
 __version__ = "0.1.0"
 
-__all__ = ["Finding", "Minimized", "__version__", "bisect", "reduce"]
+__all__ = [
+    "Finding",
+    "Minimized",
+    "Repeated",
+    "__version__",
+    "bisect",
+    "fix",
+    "reduce",
+    "repeat",
+]
 
 # Loaded when first asked for: importing the package costs nothing.
 _HOMES = {
     "Finding": ("tapsect.finding", "Finding"),
     "Minimized": ("tapsect.minimal.flow", "Minimized"),
+    "Repeated": ("tapsect.steady.again", "Repeated"),
     "bisect": ("tapsect.diagnose.flow", "diagnose"),
+    "fix": ("tapsect.diagnose.call", "fix"),
     "reduce": ("tapsect.minimal.call", "reduce"),
+    "repeat": ("tapsect.steady.call", "repeat"),
 }
 
 

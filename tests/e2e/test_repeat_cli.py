@@ -13,9 +13,12 @@ from typing import Any
 
 import pytest
 
+import tapsect
+from debugtaps import UsageError, parse_options
 from support.repeating import BAD, GUILTY, chooses, given
 from tapsect.cli import main
 from tapsect.finding import Finding
+from tapsect.verdict import Verdict
 
 CHECK = f"""
 import json, sys
@@ -148,3 +151,20 @@ def test_an_interrupted_one_continues_where_it_was(tmp_path: Path) -> None:
     assert again.returncode == 1, again.stderr
     assert log.read_text().count("x") == before + 6 - done
     assert result().repeats.of == 6  # type: ignore[union-attr]
+
+
+def test_python_asks_as_the_command_does(tmp_path: Path) -> None:
+    (tmp_path / "check.py").write_text(CHECK, encoding="utf-8")
+    model, _, inputs = given(tmp_path)
+    done = tapsect.repeat(
+        model, until="bad", check=[sys.executable, "check.py", "{engine}"], inputs=[inputs],
+        engine="planted", engine_options=options_of(chooses(tmp_path / "s")), out=Path("out"),
+    )  # fmt: skip
+    assert done.tally.attempts[-1].verdict is Verdict.DIVERGES
+    assert done.finding == result()
+    with pytest.raises(UsageError, match="until='soon' is neither a number"):
+        tapsect.repeat(model, until="soon")
+
+
+def options_of(words: list[str]) -> dict[str, Any]:
+    return parse_options(words[words.index("--engine-option") + 1 :])

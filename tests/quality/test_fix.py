@@ -14,6 +14,7 @@ import onnx
 import onnxruntime
 import pytest
 
+import tapsect
 from support import knob_engine
 from support.bug_models import CASES, BugCase, Size
 from support.bugs import interpreter
@@ -64,6 +65,15 @@ def test_a_diagnosis_names_the_guilty_setting_by_itself(model: Path) -> None:
     # In groups: 2·log2(32) on the smallest case, then 2 of the whole and 2 timed.
     assert step.builds == finding.cost.fix_builds <= 20
     assert finding.cost.builds <= 5
+
+
+def test_python_asks_as_the_command_does(model: Path) -> None:
+    finding = tapsect.fix(
+        model, knobs=["k4", "k5"], engine=ENGINE, engine_options={"cures": [["P1"], ["k5"]]},
+        out=model.parent / "out",
+    )  # fmt: skip
+    assert settings(finding) == ["k5=1"]
+    assert finding.command == ("tapsect.fix",)
 
 
 def test_without_a_budget_nothing_is_tried(model: Path) -> None:

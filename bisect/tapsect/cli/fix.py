@@ -107,28 +107,25 @@ def fix(
     import tapsect
     from debugtaps import TapsError, Tolerance, parse_input_shapes, parse_options
     from tapsect.cli.values import parse_memory
-    from tapsect.diagnose.given import Fixing
     from tapsect.folder import check_folder, make_folder
     from tapsect.report import write_reports
 
     folder = out or Path(f"tapsect-{model.stem}")
     check_folder(folder)
-    fixing = Fixing(
-        thorough=True, knobs=tuple(knob or ()), precision_set=precision_set,
-        fold_size=parse_memory(fold_size_threshold, "--fold-size-threshold"),
-        shapes=parse_input_shapes(override_input_shapes or (), "--override-input-shapes") or None,
-    )  # fmt: skip
+    fold_size = parse_memory(fold_size_threshold, "--fold-size-threshold")
+    shapes = parse_input_shapes(override_input_shapes or (), "--override-input-shapes")
     try:
         with watching(quiet=quiet) as progress:
-            finding = tapsect.bisect(
-                model, inputs=inputs or (),
+            finding = tapsect.fix(
+                model, knobs=knob or (), precision_set=precision_set, fold_size=fold_size,
+                shapes=shapes or None, inputs=inputs or (),
                 input_shapes=parse_input_shapes(input_shapes or ()) or None, engine=engine,
                 engine_options=parse_options(engine_option or ()) or None,
                 engine_python=engine_python, reference=reference,
                 reference_model=reference_model, precision=precision,
                 tolerance=Tolerance.parse(atol=atol or (), rtol=rtol or ()), judge=judge,
                 timeout=timeout, budget=budget, out=folder, seed=seed, progress=progress,
-                command=("tapsect", *sys.argv[1:]), fixing=fixing,
+                command=("tapsect", *sys.argv[1:]),
             )  # fmt: skip
         write_reports(make_folder(folder), finding)
     except TapsError:
