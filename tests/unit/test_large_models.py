@@ -1,5 +1,6 @@
 """Weights of large models go from file to file: never into a message, never twice."""
 
+import os
 import tracemalloc
 from pathlib import Path
 
@@ -8,10 +9,13 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from debugtaps import load_array, load_graph
+import tapsect
+from debugtaps import Host, load_array, load_graph, resolve
 from debugtaps import reading as debugtaps_reading
 from debugtaps.errors import ModelError
 from debugtaps.slimming import slimmed
+from support.memory import Peak
+from tapsect.replay import light
 
 WEIGHTS = {f"w{n}": np.random.default_rng(n).random((64, 64), np.float32) for n in range(3)}
 
@@ -111,3 +115,59 @@ def test_weights_do_not_pass_through_memory(tmp_path: Path) -> None:
     assert slim is not None
     assert slim.ByteSize() < 8000
     assert peak <= 1.1 * wide.nbytes  # a piece at a time, which is no larger than 16 MiB
+
+
+@pytest.mark.parametrize(("least", "spec", "turned"), [
+    (0, "ort-reference", True), (1 << 30, "ort-reference", False), (0, "onnx", False),
+])  # fmt: skip
+def test_a_reference_maps_heavy_weights_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, least: int, spec: str, turned: bool
+) -> None:
+    path = save(tmp_path / "given")
+    load_graph(path, tmp_path / "work")
+    monkeypatch.setattr(light, "HEAVY", least)
+    feeds = {"x0": np.ones((2, 64), np.float32)}
+    with Host(resolve(spec, {})) as host:
+        light.lighten(host, tmp_path / "work")
+        assert ("session_config" in host.spec.options) is turned
+        shown = host.build(path).run(feeds)["x3"]
+    right = feeds["x0"]
+    for weight in WEIGHTS.values():
+        right = right @ weight
+    np.testing.assert_allclose(shown, right, rtol=1e-5)
+
+
+@pytest.mark.slow
+def test_a_model_beyond_two_gibibytes_is_bisected_within_its_own_size(tmp_path: Path) -> None:
+    nodes, weights, size = [], [], 4096 * 4096 * 4
+    row = np.random.default_rng(0).standard_normal((4096, 4096), np.float32) / np.float32(64)
+    with (tmp_path / "model.data").open("wb") as file:
+        for n in range(34):
+            tensor = TensorProto(name=f"w{n}", data_type=1, dims=[4096, 4096])
+            tensor.raw_data = b"elsewhere"
+            onnx.external_data_helper.set_external_data(tensor, "model.data", n * size, size)
+            tensor.ClearField("raw_data")
+            weights.append(tensor)
+            file.write(np.roll(row, n, axis=1).tobytes())
+            read = f"t{n - 1}" if n else "x"
+            nodes.append(helper.make_node("MatMul", [read, f"w{n}"], [f"m{n}"], name=f"product{n}"))
+            nodes.append(helper.make_node("Tanh", [f"m{n}"], [f"t{n}"], name=f"tanh{n}"))
+    ends = [helper.make_tensor_value_info(name, 1, [2, 4096]) for name in ("x", "t33")]
+    graph = helper.make_graph(nodes, "g", ends[:1], ends[1:], weights)
+    onnx.save(
+        helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8),
+        tmp_path / "model.onnx",
+    )
+    before = {each.name: each.stat().st_mtime_ns for each in tmp_path.iterdir()}
+    fault = [{"kind": "value", "nodes": ["product20"], "scale": 1.05}]
+    peak = Peak(os.getpid(), interval=0.2)
+    found = tapsect.bisect(
+        tmp_path / "model.onnx", inputs=[{"x": row[:2]}], engine="planted",
+        engine_options={"faults": fault}, out=tmp_path / "out", budget=0,
+    )  # fmt: skip
+    peak.stop()
+    assert found.culprit_nodes == ("product20",)
+    assert {n: (tmp_path / n).stat().st_mtime_ns for n in before} == before
+    assert {each.name for each in tmp_path.iterdir()} == {*before, "out"}
+    # The engine holds the model once; nobody else does.
+    assert 0 < peak.megabytes < (34 * size >> 20) + 700

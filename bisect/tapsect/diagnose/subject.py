@@ -44,6 +44,7 @@ from tapsect.journal import Journal
 from tapsect.observed import Repeats
 from tapsect.probe import Prober
 from tapsect.progress import Progress
+from tapsect.replay.light import lighten
 from tapsect.replay.precision import Classes
 from tapsect.replay.reference import Reference, own_roundoff
 from tapsect.rounding.floors import limit_for
@@ -160,6 +161,7 @@ def open_subject(
         torch = _torch(options, work)
         path = torch.path if torch else options.model
         graph = load_graph(path, work)
+        lighten(truth, work)
         given = torch.read(options, graph) if torch else read_samples(options, graph)
         graph = graph.feeding(n for s in given.samples for n in s)
         if options.tolerance is not None:
@@ -236,7 +238,7 @@ def _journal(folder: Path, identity: str, given: Given, progress: Progress) -> J
         given.notes.append(f"continued: {said}")
         progress.step("continued", said)
     elif journal.replaced:
-        said = "the folder held another diagnosis, which was begun anew"
+        said = "the folder held another diagnosis"
         given.notes.append(said)
         progress.step("begun anew", said)
     return journal

@@ -40,6 +40,7 @@ from tapsect.minimal.plan import Plan
 from tapsect.minimal.trial import Trial
 from tapsect.progress import Progress
 from tapsect.reduction import Problem
+from tapsect.replay.light import lighten
 from tapsect.replay.reference import Reference, numpy_dtype
 
 __all__ = ["Ground", "Parts", "Unfed", "ground_of", "open_ground"]
@@ -226,6 +227,7 @@ def open_ground(plan: Plan, folder: Path, progress: Progress) -> Iterator[Ground
     try:
         truth.start()
         graph = load_graph(options.model, work)
+        lighten(truth, work)
         given = read_samples(options, graph)
         graph = graph.feeding(n for s in given.samples for n in s)
         reference = Reference(graph, truth, work, stated=stated, seed=options.seed)
