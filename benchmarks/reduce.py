@@ -33,7 +33,7 @@ import onnx
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.extend(str(ROOT / each) for each in ("taps", "bisect", "tests"))
 
-from benchmarks.bench import every_tensor  # noqa: E402
+from benchmarks.cases import every_tensor  # noqa: E402
 from debugtaps.store import read_npz, write_npz  # noqa: E402
 from support import zoo  # noqa: E402
 
@@ -182,7 +182,7 @@ def bench_engine(task: Task, python: str) -> Row:
     folder, log = fresh(task, "engine")
     built = zoo.Built(onnx.load(task.model), read_npz(task.inputs))
     golden = folder / "golden.npz"
-    write_npz(golden, {**built.feeds, **every_tensor(built)})
+    write_npz(golden, {**built.feeds, **every_tensor(built.model, built.feeds)})
     start = [str(Path(python).with_name("polygraphy")), "debug", "reduce"]
     check = [
         python, str(ENGINE_CHECK), "polygraphy_debug.onnx", str(golden), task.culprits[0],
