@@ -27,6 +27,7 @@ __all__ = [
     "PROFILE",
     "RESULT",
     "WORK",
+    "check_file",
     "check_folder",
     "claimed",
     "clear_results",
@@ -61,9 +62,7 @@ def check_folder(folder: Path) -> None:
     """
     if folder.exists() and not folder.is_dir():
         raise OutputError(f"{folder} is a file; name a folder with --out.")
-    nearest = folder
-    while not nearest.exists() and nearest != nearest.parent:
-        nearest = nearest.parent
+    nearest = _nearest(folder)
     if not nearest.is_dir():
         raise OutputError(f"{nearest} is a file, so {folder} cannot be made; choose another --out.")
     if not os.access(nearest, os.W_OK | os.X_OK):
@@ -76,6 +75,26 @@ def check_folder(folder: Path) -> None:
                 f"{folder} holds '{other}' and no journal of tapsect;"
                 " choose an empty or a new folder with --out."
             )
+
+
+def check_file(file: Path) -> None:
+    """Checks, before any work, that a file may be written; creates nothing.
+
+    Raises:
+        OutputError: It is a folder, or its folder takes no files.
+    """
+    if file.is_dir():
+        raise OutputError(f"{file} is a folder; name a file to write.")
+    nearest = _nearest(file.parent)
+    if not nearest.is_dir() or not os.access(nearest, os.W_OK | os.X_OK):
+        raise OutputError(f"{file} cannot be written: {nearest} is no folder that takes files.")
+
+
+def _nearest(path: Path) -> Path:
+    """Returns the path, or the nearest above it that exists."""
+    while not path.exists() and path != path.parent:
+        path = path.parent
+    return path
 
 
 def _is_journal(path: Path) -> bool:

@@ -237,3 +237,18 @@ def test_what_was_asked_outlives_an_interruption_and_an_error(
     Path("calls").write_text("")
     assert main([*argv[:-4], "--out", "fresh", "--budget", "0", *command]) == 0
     assert continued < Path("calls").stat().st_size
+
+
+@pytest.mark.parametrize("flag", ["-o", "--min-good"])
+def test_a_file_that_cannot_be_written_is_told_before_any_check(
+    flag: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    saved(chain(["Relu", "Neg"]), Path())
+    Path("file").touch()
+    Path("folder").mkdir()
+    for place, why in (("file/a.onnx", "takes files"), ("folder", "is a folder")):
+        argv = ["reduce", "model.onnx", "--quiet", flag, place, "--out", "o"]
+        assert main([*argv, "--check", sys.executable, "-c", "open('asked', 'w')"]) == 2
+        assert why in capsys.readouterr().err
+    assert not Path("asked").exists()
+    assert not Path("o").exists()

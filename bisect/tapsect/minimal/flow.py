@@ -18,7 +18,7 @@ from pathlib import Path
 from debugtaps import OutputError, UsageError
 from tapsect.candidate import Candidate
 from tapsect.finding import Finding
-from tapsect.folder import JOURNAL, PROBES, claimed
+from tapsect.folder import JOURNAL, PROBES, check_file, claimed
 from tapsect.minimal.again import parts_again
 from tapsect.minimal.builtin import Builtin
 from tapsect.minimal.checks import CommandCheck
@@ -68,6 +68,8 @@ def minimize(plan: Plan, *, progress: Progress | None = None) -> Minimized:
         TapsError: Input, environment or reference cannot be used.
     """
     chosen = choose(plan)
+    for file in (plan.output, *([plan.min_good] if plan.min_good is not None else [])):
+        check_file(file)
     listener = progress or Silent()
     out = plan.options.out or Path(f"tapsect-reduce-{plan.options.model.stem}")
     tally: Tally | None = None
@@ -84,7 +86,8 @@ def minimize(plan: Plan, *, progress: Progress | None = None) -> Minimized:
             raise
         except Exception as error:  # a full disk, a machine that fails, a fault of this program
             seen = tally is not None and tally.best is not None
-            keep = keep or (seen and not isinstance(error, UsageError))
+            wrong = isinstance(error, UsageError) and not isinstance(error, OutputError)
+            keep = keep or (seen and not wrong)
             raise
         finally:
             if not keep:  # what did not fail, or could not be judged, leaves nothing behind
