@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
+import onnx.parser
 import pytest
 from markdown_it import MarkdownIt
 
@@ -183,3 +185,21 @@ def test_numbers_that_are_not_finite_are_strings(model: tuple[Path, Path], tmp_p
     numbers = [body["first_divergence"]["rounding_ratio"], body["outputs"][0]["rel_rms"]]
     assert all(n is None or isinstance(n, float) or n in ("inf", "-inf", "nan") for n in numbers)
     assert body["first_divergence"]["rounding_ratio"] == "inf"
+
+
+@pytest.mark.parametrize(
+    ("node", "words"),
+    [("n0", "the first operator alone fails"), ("n1", "the first operator alone does not fail")],
+)
+def test_a_crash_at_the_beginning_is_told_in_words_that_fit(
+    node: str, words: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "model.onnx"
+    text = """<ir_version: 8, opset_import: ["": 17]> g (float[2] x) => (float[2] y)
+        { [n0] a = Relu(x)  [n1] b = Neg(a)  [n2] y = Exp(b) }"""
+    onnx.save(onnx.parser.parse_model(text), path)
+    engine = planted("crash", node, phase="build")
+    found = tapsect.bisect(path, out=tmp_path / "o", budget=0, **engine)
+    assert found.first_divergence is not None
+    assert found.first_divergence.node == node
+    assert words in found.first_divergence.note

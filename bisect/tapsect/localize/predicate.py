@@ -99,7 +99,9 @@ def _by_prefix(examiner: Examiner, topology: Topology, progress: Progress) -> Pr
     if confirmed is None:
         prefix = prefix_of(topology, index)
         confirmed = confirm(examiner, [prefix] if prefix else [], most=1)
-    return Predicated(confirmed, node.index, f"the first {index - 1} operators alone do not fail")
+    alone = "operator alone does" if index == 2 else f"{index - 1} operators alone do"
+    why = f"the first {alone} not fail" if index > 1 else "the first operator alone fails"
+    return Predicated(confirmed, node.index, why)
 
 
 def prefix_of(topology: Topology, count: int) -> Candidate | None:
