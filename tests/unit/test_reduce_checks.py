@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import sys
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from tapsect.journal import Journal
 from tapsect.minimal.checks import CommandCheck
 from tapsect.minimal.person import PersonCheck
 from tapsect.minimal.trial import Trial
+from tapsect.minimal.words import confidence
 from tapsect.verdict import NOTHING, Signature, Verdict
 
 
@@ -137,6 +139,25 @@ def test_artifacts_are_sorted_with_the_iteration_in_their_name(
     check(trial, fresh=1)
     found = sorted(str(p.relative_to(tmp_path / "sorted")) for p in tmp_path.glob("sorted/*/*"))
     assert found == ["bad/c_0001.onnx", "bad/made_0001.log", "good/c_0002.onnx"]
+
+
+def test_a_person_is_shown_names_as_harmless_text(tmp_path: Path, trial: Trial) -> None:
+    shown: list[str] = []
+
+    def ask(text: str) -> str:
+        shown.append(text)
+        return "bad"
+
+    (tmp_path / "j").mkdir()
+    check = PersonCheck(ask, tmp_path / "c.onnx", Journal(tmp_path / "j", "p"))
+    check(dataclasses.replace(trial, label="a\n\x1b[31mb\u202ec"))
+    assert r"1. a\n\x1b[31mb\u202ec" in shown[0]
+    assert "\x1b" not in shown[0]
+
+
+def test_a_confidence_is_never_certain() -> None:
+    assert confidence(1.0) == confidence(0.9999) == "over 99%"
+    assert confidence(0.953) == "95%"
 
 
 def test_a_person_is_asked_until_the_answer_is_one_and_only_once(

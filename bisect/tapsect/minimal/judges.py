@@ -99,7 +99,7 @@ class ByTrial:
         """Lets a person see what will be asked after this question."""
         if isinstance(self.check, PersonCheck):
             later = list(islice(coming, 2))[1:]
-            self.check.coming = [f"{len(c.nodes)} nodes" for c in later]
+            self.check.coming = [f"{len(c.nodes)} node{'s' * (len(c.nodes) != 1)}" for c in later]
 
     def empty(self) -> Answer:
         """Returns what the check says of a model that does nothing."""

@@ -10,7 +10,7 @@ from tapsect.finding import Step
 from tapsect.minimal.flaky import FirstSeen, Repeated, Slice, measure, slice_of
 from tapsect.minimal.ground import Parts
 from tapsect.minimal.tally import Tally, Told, lanes
-from tapsect.minimal.words import doubtful
+from tapsect.minimal.words import confidence, doubtful
 from tapsect.reduction import Answer, Confirm, DoesNotFail, Pass, Reduced, reduce
 from tapsect.search.noisy import Firing
 
@@ -104,7 +104,7 @@ def _noisy(tally: Tally, start: Candidate, passes: tuple[Pass, ...], firing: Fir
     tally.progress.step("noisy search", f"it fails {firing.failed} of {firing.of} times")
     found = slice_of(ground.structure, start, fresh, firing, same)
     tally.calls += found.calls
-    why = f"{len(found.nodes)} nodes, confidence {found.confidence:.0%}"
+    why = f"{len(found.nodes)} nodes, confidence {confidence(found.confidence)}"
     decision = "sure" if found.sure else "not sure"
     tally.trail.append(Step("noisy search", decision, why, found.calls))
     tally.notes += doubtful(found, ground.graph)

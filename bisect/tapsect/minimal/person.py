@@ -6,6 +6,7 @@ from pathlib import Path
 
 from debugtaps import OutputError, write_npz
 from tapsect.checks import Ask, ask_verdict
+from tapsect.escape import clean
 from tapsect.journal import Journal
 from tapsect.minimal.trial import Trial
 from tapsect.reduction import Answer
@@ -49,7 +50,7 @@ class PersonCheck:
         except OSError as error:
             raise OutputError(f"{self.artifact} cannot be written ({error.strerror}).") from None
         self.asked += 1
-        text = f"\n{self.asked}. {trial.label}\n   {self.artifact}"
+        text = f"\n{self.asked}. {clean(trial.label)}\n   {clean(str(self.artifact))}"
         if self.coming:
             text += f"\n   if it is good, next: {self.coming[0]}"
         return ask_verdict(self.ask, text)

@@ -13,7 +13,7 @@ from tapsect.reduction import DoesNotFail, OtherFailure
 from tapsect.search.noisy import Firing
 from tapsect.verdict import Verdict
 
-__all__ = ["doubtful", "end_sentence", "other_notes", "refused_sentence"]
+__all__ = ["confidence", "doubtful", "end_sentence", "other_notes", "refused_sentence"]
 
 _SEEN = {
     Verdict.AGREES: "passes",
@@ -53,8 +53,13 @@ def end_sentence(end: End, total: int, found: Slice | None) -> str:
     said += f"; the end failed {end.reproduced} of {end.of} fresh runs; {end.calls} calls"
     if found is not None:
         sure = "confidence" if found.sure else "not sure: confidence only"
-        said += f"; it fires {found.rate:.0%} of the time, {sure} {found.confidence:.0%}"
+        said += f"; it fires {found.rate:.0%} of the time, {sure} {confidence(found.confidence)}"
     return said
+
+
+def confidence(share: float) -> str:
+    """Returns a probability in percent; one that was measured is never 100."""
+    return "over 99%" if share > 0.99 else f"{share:.0%}"
 
 
 def doubtful(found: Slice, graph: Graph) -> list[str]:
@@ -62,7 +67,9 @@ def doubtful(found: Slice, graph: Graph) -> list[str]:
     if found.sure:
         return []
     names = ", ".join(f"'{graph.nodes[i].name}'" for i in found.likely[:5])
-    return [f"the noisy search is not sure ({found.confidence:.0%}); its end may be {names}"]
+    return [
+        f"the noisy search is not sure ({confidence(found.confidence)}); its end may be {names}"
+    ]
 
 
 def other_notes(others: Sequence[OtherFailure[Candidate]], graph: Graph) -> list[str]:
