@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import onnx
+import onnxruntime as ort
 from onnx import TensorProto, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
@@ -53,6 +54,51 @@ def test_between_nodes_that_stay_nothing_passes_through_fp16() -> None:
     assert np.abs(kept - right).max() < 0.02 * np.abs(right).max()
     assert not np.isfinite(lost).all()
     assert "c" not in casts(made)
+
+
+def test_with_all_nodes_kept_it_computes_what_the_original_does() -> None:
+    """Neither constants of nodes, nor casts, nor outputs pass through fp16 then."""
+    text = """
+    <ir_version: 8, opset_import: ["" : 17]>
+    g (float[4] x, int64[4] n) => (float[4] y, float[4] z) {
+        third = Constant <value = float {0.33333334}> ()
+        count = Cast <to = 1> (n)
+        a = Mul(x, third)
+        y = Add(a, count)
+        z = Mul(y, third)
+    }
+    """
+    model = onnx.parser.parse_model(text)
+    for node in model.graph.node:
+        node.name = node.output[0]
+    made = mixed(model, ["a", "y", "z"], ["x", "y", "z"]).model
+    onnx.checker.check_model(made, full_check=True)
+    feeds = {"x": np.array([0.1, 0.7, 1, 3], np.float32), "n": np.array([2049, 1, 2, 3])}
+    right, kept = (ReferenceEvaluator(m).run(None, feeds) for m in (model, made))
+    np.testing.assert_array_equal(right, kept)
+
+
+def test_a_body_that_reads_a_kept_tensor_still_can() -> None:
+    text = """
+    <ir_version: 8, opset_import: ["" : 17]>
+    g (float[4] x, bool c) => (float[4] y) {
+        a = Exp(x)
+        i = If (c) <
+            then_branch = then () => (float[4] t) { t = Tanh(a) },
+            else_branch = other () => (float[4] e) { e = Relu(a) }
+        >
+        y = Exp(i)
+    }
+    """
+    model = onnx.parser.parse_model(text)
+    for node in model.graph.node:
+        node.name = node.output[0]
+    made = mixed(model, ["a", "y"], ["x", "y"]).model
+    feeds = {"x": np.array([0.1, 0.7, 1, 3], np.float32), "c": np.array(True)}
+    right, kept = (
+        ort.InferenceSession(m.SerializeToString()).run(None, feeds)[0] for m in (model, made)
+    )
+    np.testing.assert_allclose(kept, right, rtol=2e-3)
 
 
 def test_inputs_and_outputs_are_of_the_type_that_is_asked_for() -> None:

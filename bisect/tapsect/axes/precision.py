@@ -7,7 +7,7 @@ both stay, no value passes through fp16, and the nodes come in an order that che
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 __all__ = ["Mixed", "mixed", "needed"]
 
 HALF_MAX = 65504.0
+FLOAT, FLOAT16 = 1, 10
+"""As ``onnx.TensorProto`` numbers them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +75,9 @@ def mixed(model: onnx.ModelProto, keep: Sequence[str], wide: Sequence[str]) -> M
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # weights that are cut off are told below
         made = convert_float_to_float16(
-            made, keep_io_types=list(wide) or False, node_block_list=list(keep)
+            made,
+            keep_io_types=list(wide) or False,
+            node_block_list=_with_sources(model.graph, keep),
         )
     _joined(made, {node.name for node in model.graph.node})
     _sorted(made.graph)
@@ -86,36 +90,54 @@ def mixed(model: onnx.ModelProto, keep: Sequence[str], wide: Sequence[str]) -> M
     return Mixed(made, clamped)
 
 
+def _with_sources(graph: onnx.GraphProto, keep: Sequence[str]) -> list[str]:
+    """Adds what kept nodes read and nothing computes: constants and casts become fp16 else."""
+    producer = {name: node for node in graph.node for name in node.output}
+    kept = dict.fromkeys(keep)
+    read = [name for node in graph.node if node.name in kept for name in node.input]
+    sources = [producer[name] for name in read if name in producer]
+    return list(kept | dict.fromkeys(n.name for n in sources if n.op_type in ("Constant", "Cast")))
+
+
 def _joined(model: onnx.ModelProto, own: set[str]) -> None:
     """Joins nodes that stay: fp32 ─▶ Cast ─▶ fp16 ─▶ Cast ─▶ fp32 loses what they stay for."""
-    import onnx
-
     graph = model.graph
     casts = {n.output[0]: n for n in graph.node if n.op_type == "Cast" and n.name not in own}
-
-    def to(node: onnx.NodeProto) -> int:
-        return int(next(a.i for a in node.attribute if a.name == "to"))
-
-    around: dict[str, str] = {}
-    for name, up in casts.items():
-        down = casts.get(up.input[0])
-        if down is None or to(up) != onnx.TensorProto.FLOAT:
-            continue
-        if to(down) == onnx.TensorProto.FLOAT16:
-            around[name] = down.input[0]
+    around = {
+        name: casts[up.input[0]].input[0]
+        for name, up in casts.items()
+        if up.input[0] in casts and _to(up) == FLOAT and _to(casts[up.input[0]]) == FLOAT16
+    }
+    ends = {value.name for value in graph.output}
+    made = {name for node in graph.node for name in node.output}
+    # The tensor before both casts takes the name of the output that lies behind them.
+    renamed = {
+        around[name]: name for name in around if name in ends and around[name] in made - ends
+    }
     for node in graph.node:
-        for at, name in enumerate(node.input):
-            if name in around:
-                node.input[at] = around[name]
-    read = {name for node in graph.node for name in node.input}
-    read |= {value.name for value in graph.output}
-    unread = [n for n in graph.node if n.output[0] in casts and n.output[0] not in read]
-    while unread:
+        for names in (node.input, node.output):
+            for at, name in enumerate(names):
+                wide = name if names is node.output else around.get(name, name)
+                names[at] = renamed.get(wide, wide)
+    for name in renamed.values():
+        graph.node.remove(casts.pop(name))
+    _without_unread(graph, casts)
+
+
+def _without_unread(graph: onnx.GraphProto, casts: Mapping[str, onnx.NodeProto]) -> None:
+    """Removes the casts that nothing reads any more, not even a body."""
+    ends = {value.name for value in graph.output}
+    while True:
+        read = ends.union(*(_reads(node) for node in graph.node))
+        unread = [n for n in graph.node if n.output[0] in casts and n.output[0] not in read]
+        if not unread:
+            return
         for node in unread:
             graph.node.remove(node)
-        read = {name for node in graph.node for name in node.input}
-        read |= {value.name for value in graph.output}
-        unread = [n for n in graph.node if n.output[0] in casts and n.output[0] not in read]
+
+
+def _to(cast: onnx.NodeProto) -> int:
+    return int(next(a.i for a in cast.attribute if a.name == "to"))
 
 
 def _sorted(graph: onnx.GraphProto) -> None:

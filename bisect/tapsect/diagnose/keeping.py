@@ -121,9 +121,11 @@ class Keeper:
     def ranked(self) -> tuple[str, ...]:
         """Returns the nodes that touch floats: overflow first, then what the replay blamed."""
         graph, told = self.subject.graph, self.told
+        bodies: set[str] = set() if self.origin is None else _with_bodies(self.origin)
         floats = [
             n.name for n in graph.nodes
-            if n.op != "Cast" and any(graph.elem(t) in FLOATS for t in n.writes)
+            if n.op != "Cast" and n.name not in bodies
+            and any(graph.elem(t) in FLOATS for t in n.writes)
         ]  # fmt: skip
         first = self._overflowing()
         if told.blame is not None:
@@ -225,7 +227,18 @@ class Keeper:
             return False
         for node in self.origin.graph.node:
             node.name = node.name or next(iter(node.output), "")
+        try:
+            self._mixed(())
+        except Exception as error:  # the converter's own, of any kind
+            said = f"{type(error).__name__}: {error}".partition("\n")[0]
+            self.tell("precision", "onnxruntime's converter cannot take this model", said[:300])
+            return False
         return True
+
+
+def _with_bodies(model: onnx.ModelProto) -> set[str]:
+    """Returns the nodes with bodies, which the converter cannot leave out: it skips the bodies."""
+    return {n.name for n in model.graph.node if any(a.g.node or a.graphs for a in n.attribute)}
 
 
 def _beyond(value: np.ndarray) -> bool:
