@@ -12,6 +12,7 @@ import pytest
 from markdown_it import MarkdownIt
 
 from debugtaps import InputError
+from tapsect.cli.report import print_finding
 from tapsect.escape import clean, code, md
 from tapsect.finding import (
     Cost,
@@ -73,6 +74,19 @@ def test_an_export_is_told_apart_by_values_not_by_taps() -> None:
     assert "17 inner tensors of the engine was looked at: the file itself differs" in flat
     assert "seen at a tap" not in flat
     assert "gives no values" not in flat
+
+
+def test_a_model_that_a_command_judged_is_not_called_unexplained(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    finding = dataclasses.replace(
+        DEFECT, cause=None, failure=None, engine={"spec": "check", "options": {}}
+    )
+    flat = " ".join(render_text(finding).split())
+    assert "The check alone judged" in flat
+    assert "explains it only in part" not in flat
+    print_finding(finding, tmp_path)
+    assert "report.md" not in capsys.readouterr().out  # a reduction writes none
 
 
 def test_the_terminal_report_answers_the_questions_in_80_columns() -> None:

@@ -137,12 +137,12 @@ def print_finding(
 def _say_files(finding: Finding, folder: Path) -> None:
     """Says what lies in the folder, and how to have the page when it is not among it."""
     from tapsect.escape import clean
-    from tapsect.folder import PAGE
+    from tapsect.folder import MARKDOWN, PAGE, RESULT
     from tapsect.report.page import INSTALL, missing_package
 
     page = (folder / PAGE).is_file()
-    held = ["report.md", "result.json"]
-    held += ["report.html"] * page + ["case/"] * (finding.minimal is not None)
+    held = [name for name in (MARKDOWN, RESULT, PAGE) if (folder / name).is_file()]
+    held += ["case/"] * (finding.minimal is not None)
     say(f"\nWritten to {clean(str(folder))}: {', '.join(held)}")
     if not page:
         place = clean(shlex.quote(str(folder)))

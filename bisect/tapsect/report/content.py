@@ -15,6 +15,7 @@ from tapsect.report.words import (
     BREAKS,
     BREAKS_MEANING,
     CAUSES,
+    CHECKED,
     EVIDENCE,
     EXPORT_EVIDENCE,
     FAILURES,
@@ -55,7 +56,8 @@ class Section:
 def cause_of(finding: Finding) -> Words | None:
     """Returns the words for the finding's cause; none when it agrees without one."""
     if finding.cause is None:
-        return None if finding.status == "agrees" else UNKNOWN
+        unsaid = CHECKED if finding.engine.get("spec") == "check" else UNKNOWN
+        return None if finding.status == "agrees" else unsaid
     return CAUSES.get(finding.cause, UNKNOWN)
 
 

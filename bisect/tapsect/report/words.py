@@ -10,6 +10,7 @@ __all__ = [
     "BREAKS",
     "BREAKS_MEANING",
     "CAUSES",
+    "CHECKED",
     "EVIDENCE",
     "EXPORT_EVIDENCE",
     "FAILURES",
@@ -102,6 +103,12 @@ UNKNOWN = Words(
     "not known",
     "The answers differ, and what was found explains it only in part.",
     "See what is known in the trail; give other --inputs, or a longer --budget.",
+)
+
+CHECKED = Words(
+    "as the check has it",
+    "The check alone judged: it fails on this model, and why is not looked into.",
+    "Hand the case over with the check; tapsect bisect looks for the cause in an engine.",
 )
 
 FAILURES: Mapping[str, str] = MappingProxyType(
