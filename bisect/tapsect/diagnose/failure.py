@@ -16,13 +16,14 @@ from tapsect.localize.examine import Examiner
 from tapsect.localize.predicate import locate_failure, named_nodes
 from tapsect.localize.recorded import Recorded
 
-__all__ = ["blame_error"]
+__all__ = ["blame_error", "said_by", "stable_text"]
 
 _UNSUPPORTED = re.compile(
     r"not.?implemented|not supported|unsupported|could not find an implementation|"
     r"not a registered function|no importer|no op registered|no kernel",
     re.IGNORECASE,
 )
+_VARIES = re.compile(r"'[^']*'|\"[^\"]*\"|\S*[/\\]\S*|0x[0-9a-fA-F]+|\d+|\{[^}]*\}|\[[^\]]*\]")
 
 
 def blame_error(
@@ -80,3 +81,20 @@ def _peak(subject: Subject, sample: int) -> str:
     largest = sorted(shapes.items(), key=lambda item: -int(np.prod(item[1], dtype=np.int64)))[:3]
     text = ", ".join(f"{name!r} {list(shape)}" for name, shape in largest)
     return f"the largest tensors are {text}" if text else "memory ran out"
+
+
+def said_by(failure: EngineFailure | None) -> str:
+    """Returns the engine's own words: its message, and the end of what it printed."""
+    if failure is None:
+        return ""
+    tail = failure.tail.strip()
+    return failure.message.strip()[:2000] + (f"\n{tail[-2000:]}" if tail else "")
+
+
+def stable_text(failure: EngineFailure | None) -> str:
+    """Returns the longest part of a message that holds no name, file, number or shape."""
+    if failure is None or failure.kind in ("crash", "timeout", "out_of_memory"):
+        return ""
+    first = next((line for line in failure.message.splitlines() if line.strip()), "")
+    longest = max((piece.strip() for piece in _VARIES.split(first)), key=len, default="")
+    return longest[:80] if len(longest) >= 8 else ""

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import tapsect
-from debugtaps import EngineFailure, write_json_atomic
+from debugtaps import write_json_atomic
 from tapsect.case import Case, Limit, write_case
 from tapsect.diagnose.blame import Blame
 from tapsect.diagnose.effective import in_words, precision
+from tapsect.diagnose.failure import said_by, stable_text
 from tapsect.diagnose.sentences import Facts, sentence
 from tapsect.diagnose.signature import signature_of
 from tapsect.diagnose.subject import Subject
@@ -26,8 +26,6 @@ from tapsect.observed import Repeats
 from tapsect.replay.regions import Judgement
 
 __all__ = ["Told", "compose"]
-
-_VARIES = re.compile(r"'[^']*'|\"[^\"]*\"|\S*[/\\]\S*|0x[0-9a-fA-F]+|\d+|\{[^}]*\}|\[[^\]]*\]")
 
 
 def compose(subject: Subject, told: Told) -> Finding:
@@ -83,7 +81,7 @@ class _Composer:
             repeats=self._repeats(),
             samples=told.inputs,
             notes=(*subject.notes, *(told.blame.notes if told.blame else ())),
-            said=_said(told.engine_failure),
+            said=said_by(told.engine_failure),
             environment=machine,
         )  # fmt: skip
 
@@ -245,7 +243,7 @@ class _Composer:
         case = Case(
             model=final.model, inputs=final.feeds, expected=final.expected,
             engine=self.subject.specs[0], kind=kind, limits=_limits(blame),
-            error=_stable_text(final.failure),
+            error=stable_text(final.failure),
             message=message, facts={"values": f"as the {source} has them"},
             environment=machine, timeout=max(60.0, 2 * self.subject.prober.timeout),
             tries=looks_for(self.subject.unsteady) if self.told.flaky else 1,
@@ -258,23 +256,6 @@ class _Composer:
             reduced.reproduced if reduced else 1, reduced.of if reduced else 1,
             bool(reduced and reduced.one_minimal),
         )  # fmt: skip
-
-
-def _said(failure: EngineFailure | None) -> str:
-    """Returns the engine's own words: its message, and the end of what it printed."""
-    if failure is None:
-        return ""
-    tail = failure.tail.strip()
-    return failure.message.strip()[:2000] + (f"\n{tail[-2000:]}" if tail else "")
-
-
-def _stable_text(failure: EngineFailure | None) -> str:
-    """Returns the longest part of a message that holds no name, file, number or shape."""
-    if failure is None or failure.kind in ("crash", "timeout", "out_of_memory"):
-        return ""
-    first = next((line for line in failure.message.splitlines() if line.strip()), "")
-    longest = max((piece.strip() for piece in _VARIES.split(first)), key=len, default="")
-    return longest[:80] if len(longest) >= 8 else ""
 
 
 def _limits(blame: Blame) -> dict[str, Limit]:
