@@ -172,15 +172,19 @@ def demo(out: o.DemoOut = None, quiet: o.Quiet = False) -> int:
     return show(out, quiet=quiet)
 
 
-taps.add_to(app)
-builds.add_to(app)
-reduce.add_to(app)
-repeat.add_to(app)
-sizes.add_to(app)
-fix.add_to(app)
-versions.add_to(app)
-tactics.add_to(app)
-models.add_to(app)
-report.add_to(app)
-triage.add_to(app)
-doctor.add_to(app)
+# In the order in which somebody meets them; --help lists them so.
+for part in (
+    report,
+    fix,
+    repeat,
+    tactics,
+    sizes,
+    versions,
+    reduce,
+    models,
+    taps,
+    builds,
+    triage,
+    doctor,
+):
+    part.add_to(app)

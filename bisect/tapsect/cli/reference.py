@@ -19,14 +19,14 @@ _WIDTH = 96
 _HEAD = """\
 # Commands
 
-Generated from the program (`python -m tapsect.cli.reference`). `tapsect COMMAND --help` prints the
-same. Lists may follow one flag (`--inputs a.npz b.npz`) or the flag be repeated.
+Generated from the program (`python -m tapsect.cli.reference`, typer {version}). `tapsect COMMAND
+--help` prints the same. Lists may follow one flag (`--inputs a.npz b.npz`) or the flag be repeated.
 """
 
 
 def reference() -> str:
     """Returns the help of every command as one Markdown page."""
-    parts = [_HEAD]
+    parts = [_HEAD.format(version=typer.__version__)]
     for path, command in _walk("tapsect", typer.main.get_command(app)):
         context: Any = command.context_class(
             command, info_name=path, terminal_width=_WIDTH, max_content_width=_WIDTH,
