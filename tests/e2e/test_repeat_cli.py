@@ -116,6 +116,8 @@ def test_a_person_judges_until_the_first_good_one(
     [
         (["--until", "soon"], "neither a number"),
         (["--check", "true", "{engine}"], "cannot save what it builds"),
+        (["--ask"], "tapsect_candidate.engine; leave out --ask"),
+        (["--artifacts", "tapsect_candidate.engine"], "; leave tapsect_candidate.engine out"),
         (["--ask", "--check", "true"], "exclude each other"),
         (["--save-tactics", "t.json"], "does not tell what it chose"),
         (["--until", "2", "--check", "sh", "-c", "exit 125", "{model}"], "none of 2 builds"),

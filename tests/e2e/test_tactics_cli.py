@@ -40,6 +40,7 @@ STRUCK = {GUILTY: BAD, OTHER: "b"}
         ([GOOD], [STRUCK, STRUCK], 0, f"'{GUILTY}': '{BAD}' in 2 of 2; good ones: 'direct'"),
         ([GOOD, GOOD], [], 3, "Loaded 2 good and 0 bad replays.\nNone is bad"),
         ([], [STRUCK], 3, "--until good"),
+        ([GOOD], [{**GOOD, GUILTY: BAD}], 0, "\n1 choice was made by bad builds only:"),
         ([GOOD], [GOOD], 0, "the cause lies beyond the tactics"),
     ],
 )

@@ -107,6 +107,14 @@ def test_bounds_that_cannot_be_are_refused_before_an_index_is_asked(
     assert "asking pip" not in shown
 
 
+def test_without_time_it_says_that_nothing_was_tried(
+    model: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["fix", str(model), "--engine", ENGINE, "--engine-option", 'cures=[["k0"]]']
+    assert main([*words, "--budget", "0"]) == 3
+    assert "fix: nothing was tried (--budget is 0" in capsys.readouterr().out
+
+
 def test_a_package_without_an_engine_is_named(
     model: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -96,7 +96,8 @@ def _lines(replays: Replays, found: list[Difference]) -> list[str]:
             " the tactics, or in a pair of them that only bad builds made together."
         )
         return lines
-    lines.append(f"{len(found)} choices were made by bad builds only:")
+    were = "choice was" if len(found) == 1 else "choices were"
+    lines.append(f"{len(found)} {were} made by bad builds only:")
     for each in found[:SHOWN]:
         instead = f"; good ones: {', '.join(map(repr, each.others[:3]))}" if each.others else ""
         lines.append(

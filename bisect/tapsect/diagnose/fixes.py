@@ -93,6 +93,8 @@ def fix(subject: Subject, told: Told, judge: EndJudge | None, tell: Tell, elapse
     looks = looks_for(subject.unsteady) if told.flaky else 1
     test = CureTest(subject, judge, repeats=looks, deadline=time.monotonic() + limit)
     if budget <= 0:
+        if asked:
+            tell("fix", "nothing was tried", "--budget is 0, which leaves no time for it")
         return
     _Fixer(subject, told, test, tell).run()
 

@@ -129,9 +129,13 @@ class Bench:
         if self.check.builtin and CANDIDATE not in files:
             return
         if "save" not in build.has:
+            if self.check.line is not None:
+                way = "leave --check out, or let the check build {model} itself"
+            else:
+                way = f"leave {'out --ask' if self.check.ask else f'{CANDIDATE} out'}"
             raise UsageError(
                 f"engine {self.options.engine!r} cannot save what it builds, so nobody can look at"
-                f" {CANDIDATE}; leave --check out, or let the check build {{model}} itself"
+                f" {CANDIDATE}; {way}"
             )
         part = CANDIDATE.with_name(f".{CANDIDATE.name}.part")
         shutil.rmtree(part, ignore_errors=True)
