@@ -70,6 +70,16 @@ def test_one_contraction_in_tf32_is_named_and_no_defect(
     assert f"node '{NODE[name]}' in tf32" in found.finding.message
 
 
+def test_a_contraction_in_tf32_inside_a_kernel_is_no_defect_of_the_kernel(tmp_path: Path) -> None:
+    """The kernel as a whole is beyond fp32; a look inside tells that one product is in TF32."""
+    built = zoo.transformer()
+    names = [node.name for node in built.model.graph.node]
+    first = names.index("layer0/mlp/MatMul")
+    kernel = names[first : first + 8]  # from one product to the next: no operator stands for it
+    found = on_tf32(built, tmp_path, nodes=kernel[:1], kernels=[kernel])
+    assert_precision(found, "fp32", **{kernel[0]: "tf32"})
+
+
 @CUT
 @pytest.mark.parametrize("alone", [pytest.param(False, marks=SLOW), True], ids=["all", "one"])
 def test_fault_of_five_percent_is_found_in_tf32(

@@ -91,10 +91,16 @@ class Tf32Engine:
     Args:
         nodes: Names of the contractions that do; all when None.
         truncate: Whether low bits are cut off rather than rounded.
+        kernels: Sets of nodes that it says run as one kernel.
     """
 
-    def __init__(self, nodes: Optional[Sequence[str]] = None, truncate: bool = False) -> None:  # noqa: UP045 - Python 3.8
-        self.nodes, self.truncate = nodes, truncate
+    def __init__(
+        self,
+        nodes: Optional[Sequence[str]] = None,  # noqa: UP045 - Python 3.8
+        truncate: bool = False,
+        kernels: Sequence[Sequence[str]] = (),
+    ) -> None:
+        self.nodes, self.truncate, self.kernels = nodes, truncate, kernels
 
     def describe(self) -> dict[str, Any]:
         """Returns name and versions."""
@@ -110,14 +116,16 @@ class Tf32Engine:
         return Tf32Session(
             ort.InferenceSession(
                 proto.SerializeToString(), options, providers=["CPUExecutionProvider"]
-            )
+            ),
+            self.kernels,
         )
 
 
 class Tf32Session:
     """An ONNX Runtime session over the rewritten model."""
 
-    def __init__(self, session: ort.InferenceSession) -> None:
+    def __init__(self, session: ort.InferenceSession, kernels: Sequence[Sequence[str]]) -> None:
+        self._kernels = kernels
         self._session = session
         self._inputs = [i.name for i in session.get_inputs()]
         self._outputs = [o.name for o in session.get_outputs()]
@@ -126,6 +134,10 @@ class Tf32Session:
         """Returns all graph outputs, taps among them."""
         wanted = {name: feeds[name] for name in self._inputs if name in feeds}
         return dict(zip(self._outputs, self._session.run(self._outputs, wanted)))  # noqa: B905 - Python 3.8
+
+    def fusions(self) -> list[frozenset[str]]:
+        """Returns the kernels it was told of."""
+        return [frozenset(each) for each in self._kernels]
 
     def close(self) -> None:
         """Frees the session."""

@@ -142,7 +142,9 @@ class Locator:
         hidden = tuple(t for t in hidden if t not in self.shown and t not in taps.barred)
         found = look_inside(hidden, taps.accepted, self._beside, limit)
         if self.evidence is not None and not self.evidence.culprits:
-            self.evidence = evidence  # what was seen whole is more than its harmless pieces
+            judged = self.evidence.judgements.values()
+            if not any(j.alone and nodes.intersection(j.region) for j in judged):
+                self.evidence = evidence  # what was seen whole is more than its harmless pieces
         return taps.also(found)
 
     def _beside(self, taps: Collection[str]) -> Look[str]:
