@@ -11,7 +11,7 @@ import pytest
 from support import console
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
-MARKS = {"network": ("published",)}
+MARKS = {"network": ("published",), "slow": ("slow",)}
 
 
 def _pages() -> list[Any]:
