@@ -48,7 +48,7 @@ class Prober:
         most: Probes that may be made; without it, as many as it takes.
 
     Attributes:
-        builds: Probes so far, remembered ones included.
+        builds: Probes so far, those that an earlier process made included; each counts once.
         runs: Runs so far.
         epoch: Probes of different epochs are different even when their content is equal.
     """
@@ -64,6 +64,7 @@ class Prober:
         self.builds = 0
         self.runs = 0
         self.epoch = 0
+        self._counted: set[str] = set()
 
     @property
     def exposes(self) -> bool:
@@ -132,10 +133,12 @@ class Prober:
         key = self.key(model.read_bytes(), taps, samples, salt)
         if self.most is not None and self.builds >= self.most:
             raise BuildsSpent(f"stopped after {self.builds} builds, as many as were allowed")
-        self.builds += 1
+        again = key in self._counted
+        self._counted.add(key)
+        self.builds += not again
         known = self.journal.recall(key)
         if known is not None:
-            self.runs += len(samples)
+            self.runs += 0 if again else len(samples)
             self.longest = max(self.longest, 0.0 if known.failure else known.seconds)
             return known
         outcome = self._probe(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +12,9 @@ from debugtaps import Array, Host, resolve
 from support.build import Built, Net
 from support.replaying import engine_values, reference_of
 from support.zoo import ZOO, transformer
+from tapsect.replay import measuring
 from tapsect.replay.regions import Classes, Judgement, Replay
+from tapsect.rounding.outputs import Measured
 
 
 @pytest.fixture(scope="module")
@@ -245,3 +247,27 @@ def test_a_suspect_is_held_against_float64(
     right = {y: (1 / (1 + np.exp(-x.astype(np.float64)))).astype(np.float32)}
     found = judged(net.build(), host, tmp_path, right, stated=stated)
     assert suspects(found) == ["Log_output_0"]
+
+
+def test_windows_bound_what_is_held_and_change_no_judgement(
+    host: Host, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    built = ZOO["transformer"]()
+    reference = reference_of(built, host, tmp_path)
+    wrong = reference.topology.tappable[20]
+    values = engine_values(reference, built.feeds, {wrong: 0.05})
+    whole, _ = Replay(reference, built.feeds, values).judge()
+    most = 40 * max(value.nbytes for value in values.values())
+    monkeypatch.setattr(measuring, "WINDOW_BYTES", most)
+    held = []
+
+    class Watched(Replay):
+        def _session(self, names: Sequence[str], level: float, samples: int) -> Measured:
+            held.append(sum(6 * values[t].nbytes for t in names))
+            return super()._session(names, level, samples)
+
+    found, _ = Watched(reference, built.feeds, values).judge()
+    assert {t: j.kind for t, j in found.items()} == {t: j.kind for t, j in whole.items()}
+    assert suspects(found) == [wrong]
+    assert len(held) > 3
+    assert max(held) <= most

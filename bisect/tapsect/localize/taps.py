@@ -194,10 +194,18 @@ class Locator:
     def _probe(self, model: Path, taps: tuple[str, ...]) -> Outcome:
         if taps not in self.looked:
             self.fresh += 1
+            self._make_room()
             self.looked[taps] = self.prober.look(
                 model, [self.feeds], taps=taps, purpose="taps", details=True
             )
         return self.looked[taps]
+
+    def _make_room(self) -> None:
+        """Forgets what earlier builds showed, where it is much: the journal has it on disk."""
+        held = (v for each in self.looked.values() for o in each.values for v in o.values())
+        if sum(value.nbytes for value in held) > self.tap_memory // 4:
+            self.looked.clear()
+            self.weighed.clear()
 
     def _seen(self, ends: Ends) -> str:
         """Returns what the observer proof says: faithful, partly healed, healed or changed.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -19,7 +19,7 @@ __all__ = ["CLOSE_SAMPLES", "Regions"]
 Array = npt.NDArray[Any]
 
 CLOSE_SAMPLES = 32
-WINDOW_BYTES = 1 << 29
+WINDOW_BYTES = 1 << 27
 """What one session of the replay may hold; more is replayed in windows."""
 
 _DOUBLE = 11  # TensorProto.DOUBLE
@@ -100,6 +100,23 @@ class Regions:
                   for f in ("base", "spread", "changed", "kept"))
             )  # fmt: skip
         return found
+
+    def _windows(self, names: Iterable[str]) -> Iterator[list[str]]:
+        """Yields the tensors in turn, as many at a time as one session may hold.
+
+        What is judged window by window need not be held all at once.
+        """
+        window: list[str] = []
+        held = 0
+        for name in names:
+            size = self._bytes([name])
+            if window and held + size > WINDOW_BYTES:
+                yield window
+                window, held = [], 0
+            window.append(name)
+            held += size
+        if window:
+            yield window
 
     def _bytes(self, names: Iterable[str]) -> int:
         """Returns about how much a session holds: values, their base, sum and spread."""

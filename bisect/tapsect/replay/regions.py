@@ -76,8 +76,11 @@ class Replay(Regions):
         return self.voters.level(tensor, classes)
 
     def _screen(self, names: Sequence[str], level: float) -> dict[str, Judgement]:
-        measured = self._measure(names, level, SCREEN_SAMPLES)
-        return {t: self._judge(t, measured, level) for t in names}
+        found: dict[str, Judgement] = {}
+        for window in self._windows(names):
+            measured = self._measure(window, level, SCREEN_SAMPLES)
+            found |= {t: self._judge(t, measured, level) for t in window}
+        return found
 
     # -- judging -------------------------------------------------------------------------------
 
@@ -203,9 +206,9 @@ class Replay(Regions):
         ]  # fmt: skip
         for level in sorted({self._level(t, classes) for t in near}):
             group = [t for t in near if self._level(t, classes) == level]
-            measured = self._measure(group, level, CLOSE_SAMPLES)
-            for tensor in group:
-                found[tensor] = self._weighed(tensor, measured, level)
+            for window in self._windows(group):
+                measured = self._measure(window, level, CLOSE_SAMPLES)
+                found |= {t: self._weighed(t, measured, level) for t in window}
         return found
 
     def _alone(self, found: Mapping[str, Judgement]) -> dict[str, Judgement]:

@@ -563,9 +563,11 @@ def _reader(fd: int) -> Read:
     return read
 
 
-def _write(fd: int, pieces: Sequence[Any]) -> None:
-    for piece in pieces:
-        view = memoryview(piece).cast("B")
+def _write(fd: int, pieces: List[Any]) -> None:
+    """Writes pieces in turn; none is held once it is written."""
+    pieces.reverse()
+    while pieces:
+        view = memoryview(pieces.pop()).cast("B")
         while len(view):
             view = view[os.write(fd, view[:_PIECE]) :]
 
