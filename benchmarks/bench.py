@@ -40,6 +40,8 @@ def main() -> int:
     """Runs every case with every tool; 1 where tapsect was wrong, or late at its own limits."""
     args = arguments()
     rows: list[Row] = []
+    path = args.out / f"{args.name}.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=args.tmp) as home:
         environment = surroundings(Path(home))
         warm(Path(home), environment, args.polygraphy_python)
@@ -47,9 +49,7 @@ def main() -> int:
             for attempt in range(args.repeat):
                 rows += measured(task, attempt, environment, args)
             shutil.rmtree(task.folder)
-    path = args.out / f"{args.name}.json"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(record(rows), indent=1) + "\n", "utf-8")
+            path.write_text(json.dumps(record(rows), indent=1) + "\n", "utf-8")
     print(f"\n{table(rows)}\n\nwritten: {os.path.relpath(path)}")
     own = [row for row in rows if row.tool == "tapsect"]
     late = [row for row in own if row.case == "transformer" and row.seconds > limit(row.nodes)]

@@ -42,6 +42,10 @@ def loaded(program: str) -> set[str]:
         "from tapsect.cli import main; main(['--version'])",
         "from tapsect.cli import main; main(['--help'])",
         "from tapsect.cli import main; main(['bisect', '--help'])",
+        "from tapsect.cli import main\n"
+        "for each in ('reduce', 'repeat', 'tactics', 'fix', 'versions', 'extract', 'inspect',\n"
+        "             'report', 'triage', 'doctor', 'demo', 'prepare', 'compile', 'verify'):\n"
+        "    main([each, '--help'])",
         "from tapsect.cli import main; main(['triage', 'run', '--help'])",
     ],
 )
