@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 
 from debugtaps import EnvironmentFailure, UsageError
-from tapsect.axes.versions import Releases, between, environment, version_key
+from tapsect.axes.versions import Releases, between, check_bounds, environment, version_key
 from tapsect.versions import Border, Search, Seen
 
 FOUND = Releases(
@@ -33,13 +33,27 @@ def test_the_range_takes_in_the_patches_of_its_end() -> None:
     [
         ("1.17", "9.9", "--to: there is no engine 9.9; the latest are .*1.23.2"),
         ("0.1", "1.23", "--from: there is no engine 0.1"),
-        ("one", "1.23", "--from 'one' is no version"),
         ("1.18.0", "1.18.1", "1 releases of engine .* a search needs two"),
     ],
 )
 def test_a_range_that_is_none_is_named(first: str, last: str, said: str) -> None:
     with pytest.raises(UsageError, match=said):
         between(FOUND, first, last, "engine")
+
+
+@pytest.mark.parametrize(
+    ("first", "last", "said"),
+    [
+        ("one", "1.23", "--from 'one' is no version"),
+        ("1.17", "1.x", "--to '1.x' is no version"),
+        ("1.23", "1.17", "--from 1.23 is later than --to 1.17; swap them"),
+    ],
+)
+def test_bounds_that_are_none_are_refused_before_any_index_is_asked(
+    first: str, last: str, said: str
+) -> None:
+    with pytest.raises(UsageError, match=said):
+        check_bounds(first, last)
 
 
 class Bench:
