@@ -236,6 +236,7 @@ class TestOptions:
         with pytest.raises(SpecError, match="unknown option 'epilogue_fussion'"):
             engine("inductor", epilogue_fussion=False).describe()
 
+    @pytest.mark.slow
     def test_inductor_takes_its_own_options(self, engine: Maker, tmp_path: Path) -> None:
         untold = {"trace.provenance_tracking_level": 0}
         build = engine("inductor", **untold).build(save(tmp_path, FUSED))

@@ -83,6 +83,7 @@ def wide() -> tuple[Built, int]:
     return built, int(np.flatnonzero((values > rms) & (values < 1.05 * rms))[0])
 
 
+@pytest.mark.slow
 def test_one_wrong_element_of_a_million_is_found_under_fp16_rounding(tmp_path: Path) -> None:
     built, index = wide()
     fault = {"kind": "element", "nodes": ["Mul"], "error": 0.05, "index": index}
@@ -244,7 +245,7 @@ def test_taps_of_another_type_are_no_fault(tmp_path: Path) -> None:
     assert_place(found, "block4/Conv")
 
 
-@pytest.mark.parametrize("phase", ["build", "run"])
+@pytest.mark.parametrize("phase", ["build", pytest.param("run", marks=pytest.mark.slow)])
 def test_crash_that_strikes_at_times_is_found_and_called_flaky(phase: str, tmp_path: Path) -> None:
     crash = {"kind": "crash", "nodes": ["block2/Conv"], "phase": phase}
     sequence = [True, False, False, True, False, True, True, False, True, False]
