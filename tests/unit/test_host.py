@@ -465,7 +465,7 @@ class TestSessions:
         engine = host()
         build = engine.build(MODEL)
         os.kill(engine.pid, signal.SIGKILL)
-        assert vanishes(engine._child.pid)  # type: ignore[union-attr]
+        assert within(5.0, lambda: not engine.alive(engine.generation))
         with pytest.raises(WorkerError, match="gone"):
             build.run()
         engine.build(MODEL).run()
