@@ -40,7 +40,7 @@ DEFECT = Finding(
                     ("secret/enc0/MatMul",), "reference", 4, 4),
     unseen=(Unseen("not_judged", ("secret/enc1/t",)),),
     cost=Cost(3, 5, 1.5),
-    trail=(Step("build", "fails", "/tmp/work/secret.onnx: secret/enc0/MatMul and secret/enc", 1),),
+    trail=(Step("build", "fails", "/tmp/jobs/secret.onnx: secret/enc0/MatMul and secret/enc", 1),),
     environment={"python": "3.12.1", "platform": "Linux", "gpus": ["NVIDIA X, 570.1, 80 GiB"]},
 )  # fmt: skip
 AGREES = Finding("They agree.", "agrees", "0.1.0", model={"path": "a.onnx"}, cost=Cost(1, 1, 0.5))
@@ -216,7 +216,7 @@ def names(finding: Finding = DEFECT) -> Names:
 def test_no_private_word_is_left_and_the_rest_is() -> None:
     shown = names().finding(DEFECT)
     text = json.dumps(shown.to_json()) + render_markdown(shown)
-    for private in ("secret", "acme", "ann", "net.onnx", "/tmp/work", "enc0", "ab" * 32, "o/x"):
+    for private in ("secret", "acme", "ann", "net.onnx", "/tmp/jobs", "enc0", "ab" * 32, "o/x"):
         assert not re.search(rf"(?<![a-z]){re.escape(private)}(?![a-z])", text), private
     for public in ("MatMul", "1.23.2", "extended", "NVIDIA X", "--engine-option", "a=b"):
         assert public in text, public
