@@ -7,8 +7,12 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
+import typer
+
+from tapsect.cli.app import app_for
 
 ROOT = Path(__file__).resolve().parents[2]
 ENGINES = {"onnxruntime", "onnx", "openvino", "tensorrt", "torch", "ray", "sqlalchemy", "bokeh"}
@@ -51,6 +55,23 @@ def loaded(program: str) -> set[str]:
 )
 def test_nothing_heavy_is_loaded(program: str) -> None:
     assert loaded(program) & HEAVY == set()
+
+
+@pytest.mark.parametrize(
+    ("command", "other"), [("bisect", "reduce"), ("reduce", "diagnosis"), ("verify", "models")]
+)
+def test_a_command_loads_no_other(command: str, other: str) -> None:
+    modules = loaded(f"from tapsect.cli import main; main([{command!r}, '--help'])")
+    assert "tapsect.cli.output" in modules
+    assert f"tapsect.cli.{other}" not in modules
+
+
+def test_every_command_is_found_by_its_name() -> None:
+    every: Any = typer.main.get_command(app_for())
+    for name in every.commands:
+        one: Any = typer.main.get_command(app_for(name))
+        assert name in one.commands
+        assert len(one.commands) < len(every.commands)
 
 
 def test_finding_the_way_to_the_diagnosis_loads_no_engine() -> None:

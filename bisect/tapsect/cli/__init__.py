@@ -48,8 +48,9 @@ def _run(argv: list[str]) -> int:
 def _command(argv: list[str]) -> int:
     import typer
 
-    from tapsect.cli.app import app
+    from tapsect.cli.app import app_for
 
+    app = app_for(argv[0] if argv else None)
     if not argv:
         app(["--help"], standalone_mode=False, prog_name="tapsect")
         return 2

@@ -1,44 +1,56 @@
-"""The commands.  Each turns words into values, calls the library and prints what came back."""
+"""The table of commands.  Each turns words into values, calls the library and prints the rest."""
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
+from importlib import import_module
 from typing import Annotated
 
 import typer
 
 import tapsect
-from debugtaps import TapsError
-from tapsect.cli import (
-    builds,
-    doctor,
-    fix,
-    models,
-    reduce,
-    repeat,
-    report,
-    sizes,
-    tactics,
-    taps,
-    triage,
-    versions,
-)
-from tapsect.cli import options as o
-from tapsect.cli.crash import Crash
 from tapsect.cli.output import say
-from tapsect.cli.progress import watching
-from tapsect.cli.report import print_finding
-from tapsect.cli.values import parse_memory
 
-__all__ = ["app"]
+__all__ = ["app_for"]
 
-app = typer.Typer(
-    name="tapsect",
-    add_completion=False,
-    rich_markup_mode=None,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
+# Command -> its module, in the order in which somebody meets them; --help lists them so.
+_HOMES = {
+    "bisect": "diagnosis",
+    "demo": "demo",
+    "report": "report",
+    "fix": "fix",
+    "repeat": "repeat",
+    "tactics": "tactics",
+    "sweep": "sizes",
+    "selfcheck": "sizes",
+    "versions": "versions",
+    "reduce": "reduce",
+    "extract": "models",
+    "inspect": "models",
+    "prepare": "taps",
+    "compile": "builds",
+    "unpack": "builds",
+    "verify": "builds",
+    "triage": "triage",
+    "doctor": "doctor",
+}
+
+
+def app_for(word: str | None = None) -> typer.Typer:
+    """Returns the command that ``word`` names, or all of them where it names none.
+
+    A command that runs has no use for the others, whose options take longer to read than its own.
+    """
+    app = typer.Typer(
+        name="tapsect",
+        add_completion=False,
+        rich_markup_mode=None,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+    app.callback()(_root)
+    homes = [_HOMES[word]] if word in _HOMES else dict.fromkeys(_HOMES.values())
+    for home in homes:
+        import_module(f"tapsect.cli.{home}").add_to(app)
+    return app
 
 
 def _show_version(asked: bool) -> None:
@@ -47,7 +59,6 @@ def _show_version(asked: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
 def _root(
     version: Annotated[
         bool,
@@ -62,129 +73,3 @@ def _root(
       tapsect bisect model.onnx --inputs sample.npz
       tapsect report tapsect-model
     """
-
-
-@app.command(short_help="Find the first divergence and the smallest failing case.")
-def bisect(
-    model: o.ModelFile,
-    inputs: o.Inputs = None,
-    input_shapes: o.InputShapes = None,
-    engine: o.EngineName = "ort",
-    engine_option: o.EngineOption = None,
-    engine_python: o.EnginePython = None,
-    engine_file: o.EngineFile = None,
-    reference: o.Reference = None,
-    reference_model: o.ReferenceModel = None,
-    precision: o.Precision = None,
-    atol: o.Atol = None,
-    rtol: o.Rtol = None,
-    check_error_stat: o.CheckErrorStat = None,
-    max_mape: o.MaxMape = None,
-    judge: o.Judge = None,
-    tap_memory: o.TapMemory = "1GiB",
-    tap_mode: o.TapMode = "auto",
-    timeout: o.Timeout = 600.0,
-    budget: o.Budget = 120.0,
-    out: o.Out = None,
-    html: o.Html = False,
-    seed: o.Seed = 0,
-    quiet: o.Quiet = False,
-    as_json: o.Json = False,
-    verbose: o.Verbose = False,
-) -> int:
-    """Finds where the engine first diverges, why, and the smallest model that still fails.
-
-    \b
-    Examples:
-      tapsect bisect model.onnx
-      tapsect bisect model.onnx --inputs a.npz b.npz --engine-option graph_optimization_level=basic
-      tapsect bisect model.onnx --input-shapes x:[1,3,224,224] --precision fp16
-      tapsect bisect model.onnx --reference golden.npz --atol 1e-3 boxes:0.5
-      tapsect bisect model.onnx --engine my_engine.py:Engine --engine-python old/bin/python
-      tapsect bisect model.py
-
-    Of a Python file (class Model, get_fwd_args()) torch is the reference: a fault of the export
-    to ONNX is told apart from one of the engine, and the line of Python is named.
-
-    \b
-    Exit status:
-      0  the engine agrees
-      1  it diverges; the place or the reason is known
-      3  it diverges; the place was not found
-      2  wrong usage or input    4  the environment failed    130  interrupted, can be continued
-    """
-    from debugtaps import parse_options
-    from tapsect.diagnose.workers import begun as begin
-    from tapsect.folder import check_folder, make_folder
-
-    if html:  # a missing package is told before the work, not after it
-        from tapsect.report import check_page
-
-        check_page()
-    folder = out or Path(f"tapsect-{model.stem}")
-    check_folder(folder)
-    settings = parse_options(engine_option or ())
-    memory = parse_memory(tap_memory)
-    workers = begin(engine, settings, engine_python, reference, timeout)
-    try:
-        with workers as begun, watching(quiet=quiet) as progress:
-            from debugtaps import Tolerance, parse_input_shapes  # while the workers load
-
-            shapes = parse_input_shapes(input_shapes or ())
-            tolerance = Tolerance.parse(
-                atol=atol or (), rtol=rtol or (), check_error_stat=check_error_stat or (),
-                max_mape=max_mape or (),
-            )  # fmt: skip
-            finding = tapsect.bisect(
-                model, inputs=inputs or (), input_shapes=shapes or None, engine=engine,
-                engine_options=settings or None, engine_python=engine_python,
-                engine_file=engine_file, reference=reference, reference_model=reference_model,
-                precision=precision, tolerance=tolerance, judge=judge, tap_memory=memory,
-                tap_mode=tap_mode, timeout=timeout, budget=budget, out=folder, seed=seed,
-                progress=progress, command=("tapsect", *sys.argv[1:]), begun=begun,
-            )  # fmt: skip
-        from tapsect.report import write_page, write_reports
-
-        write_reports(make_folder(folder), finding)
-        if html:
-            write_page(folder, finding)
-    except TapsError:
-        raise
-    except Exception as error:
-        raise Crash(error, folder) from error
-    print_finding(finding, folder, quiet=quiet, as_json=as_json, verbose=verbose)
-    return int(finding.exit_code)
-
-
-@app.command(short_help="See it at work on a published model.")
-def demo(out: o.DemoOut = None, quiet: o.Quiet = False) -> int:
-    """Finds a planted defect in a published model, and tells two honest differences apart.
-
-    \b
-    Example:
-      tapsect demo
-
-    The published model is fetched by pip once (12 MB) and kept in ~/.cache/tapsect, or in
-    $TAPSECT_CACHE. Exit status: 0, or 4 when it cannot be had; the third scene needs no network.
-    """
-    from tapsect.cli.demo import show
-
-    return show(out, quiet=quiet)
-
-
-# In the order in which somebody meets them; --help lists them so.
-for part in (
-    report,
-    fix,
-    repeat,
-    tactics,
-    sizes,
-    versions,
-    reduce,
-    models,
-    taps,
-    builds,
-    triage,
-    doctor,
-):
-    part.add_to(app)

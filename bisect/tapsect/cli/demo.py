@@ -1,4 +1,4 @@
-"""The demo, told scene by scene as it is played."""
+"""``tapsect demo``, told scene by scene as it is played."""
 
 from __future__ import annotations
 
@@ -6,16 +6,37 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import typer
+
+from tapsect.cli import options as o
 from tapsect.cli.output import say
 from tapsect.cli.progress import watching
 
 if TYPE_CHECKING:
     from tapsect.demo import Scene
 
-__all__ = ["show"]
+__all__ = ["add_to"]
 
 
-def show(out: Path | None, *, quiet: bool) -> int:
+def add_to(app: typer.Typer) -> None:
+    """Adds the command."""
+    app.command(short_help="See it at work on a published model.")(demo)
+
+
+def demo(out: o.DemoOut = None, quiet: o.Quiet = False) -> int:
+    """Finds a planted defect in a published model, and tells two honest differences apart.
+
+    \b
+    Example:
+      tapsect demo
+
+    The published model is fetched by pip once (12 MB) and kept in ~/.cache/tapsect, or in
+    $TAPSECT_CACHE. Exit status: 0, or 4 when it cannot be had; the third scene needs no network.
+    """
+    return _show(out, quiet=quiet)
+
+
+def _show(out: Path | None, *, quiet: bool) -> int:
     """Plays the demo and returns the exit status: 4 when a scene could not be played."""
     from tapsect.demo import play
     from tapsect.escape import clean

@@ -11,7 +11,7 @@ from typing import Any
 
 import typer
 
-from tapsect.cli.app import app
+from tapsect.cli.app import app_for
 
 __all__ = ["reference"]
 
@@ -27,7 +27,7 @@ Generated from the program (`python -m tapsect.cli.reference`, typer {version}).
 def reference() -> str:
     """Returns the help of every command as one Markdown page."""
     parts = [_HEAD.format(version=typer.__version__)]
-    for path, command in _walk("tapsect", typer.main.get_command(app)):
+    for path, command in _walk("tapsect", typer.main.get_command(app_for())):
         context: Any = command.context_class(
             command, info_name=path, terminal_width=_WIDTH, max_content_width=_WIDTH,
             help_option_names=["-h", "--help"],
