@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
-from debugtaps import EngineFailure
+from debugtaps import EngineFailure, Host
 from tapsect.candidate import Candidate
 from tapsect.diagnose.beautify import beautify
-from tapsect.diagnose.second_leg import second_leg
+from tapsect.diagnose.second_leg import begun_leg, second_leg
 from tapsect.diagnose.shrink import GraphStructure, shrink
 from tapsect.diagnose.subject import Subject
 from tapsect.diagnose.unsteady import confidence_in, looks_for, measure_part
@@ -170,6 +170,19 @@ def reduce_part(
     subject: Subject, examiner: Examiner, blame: Blame, found: Confirmed, tell: Tell
 ) -> Blame:
     """Shrinks a confirmed part and asks the second leg about what is left."""
+    if examiner.kind in ERRORS:  # no values that anybody could be asked about
+        blame = _shrunk(subject, examiner, blame, found, tell)
+    else:
+        with begun_leg(subject) as leg:
+            blame = _shrunk(subject, examiner, blame, found, tell)
+            blame = _asked_elsewhere(subject, leg, blame, tell)
+    return _made_plain(subject, examiner, blame, tell)
+
+
+def _shrunk(
+    subject: Subject, examiner: Examiner, blame: Blame, found: Confirmed, tell: Tell
+) -> Blame:
+    """Returns the blame with the smallest part that fails in the same way, if one does."""
     shapes: dict[str, tuple[int, ...]] = {}
     with suppress(EngineFailure):  # only the engine need run the model that it crashes on
         shapes |= subject.reference.shapes(examiner.recorded.feeds)
@@ -204,8 +217,7 @@ def reduce_part(
             len(reduced.candidate.nodes), max(examiner.repeats, examiner.runs), subject.unsteady
         ),
     )  # fmt: skip
-    blame = _asked_elsewhere(subject, examiner, _narrowed(subject, blame, reduced), tell)
-    return _made_plain(subject, examiner, blame, tell)
+    return _narrowed(subject, blame, reduced)
 
 
 def _made_plain(subject: Subject, examiner: Examiner, blame: Blame, tell: Tell) -> Blame:
@@ -239,12 +251,12 @@ def _narrowed(subject: Subject, blame: Blame, reduced: Reduced[Candidate]) -> Bl
     return replace(blame, suspects=(first, *blame.suspects[1:]), evidence=evidence)
 
 
-def _asked_elsewhere(subject: Subject, examiner: Examiner, blame: Blame, tell: Tell) -> Blame:
+def _asked_elsewhere(subject: Subject, leg: Host, blame: Blame, tell: Tell) -> Blame:
     """Asks an independent implementation whether the reference is right about the culprit."""
     final, reduced = blame.final, blame.reduced
-    if final is None or reduced is None or examiner.kind in ERRORS or final.model is None:
+    if final is None or reduced is None or final.model is None:
         return blame
-    side = second_leg(subject, reduced.candidate, final, tell)
+    side = second_leg(subject, leg, reduced.candidate, final, tell)
     if side == "engine":
         how = "an independent evaluator agrees with the engine"
         return replace(blame, cause="reference_suspect", how=how)

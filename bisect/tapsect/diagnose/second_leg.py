@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from typing import Literal
 
 import numpy as np
@@ -22,7 +22,7 @@ from tapsect.rounding.floors import limit_for, ratios
 from tapsect.rounding.outputs import Measured, end_floor, judge_output
 from tapsect.topology import CONTRACTIONS
 
-__all__ = ["Side", "second_leg", "shared_kernel"]
+__all__ = ["Side", "begun_leg", "second_leg", "shared_kernel"]
 
 Side = Literal["reference", "engine", "neither", "no answer"]
 Tell = Callable[[str, str, str], None]
@@ -33,18 +33,31 @@ CHEAP = 100_000
 """Most elements a tensor may have whose operator the slow second leg computes as well."""
 
 
-def second_leg(subject: Subject, candidate: Candidate, final: Examined, tell: Tell) -> Side:
+@contextmanager
+def begun_leg(subject: Subject) -> Iterator[Host]:
+    """Gives an independent implementation, which loads while its caller does other things."""
+    other = "ort-reference" if subject.specs[1].spec == "onnx" else "onnx"
+    with Host(resolve(other, {}), timeout=SECONDS) as leg:
+        with suppress(TapsError):  # who asks it hears that it cannot
+            leg.start()
+        yield leg
+
+
+def second_leg(
+    subject: Subject, leg: Host, candidate: Candidate, final: Examined, tell: Tell
+) -> Side:
     """Returns with whom an independent implementation agrees about the minimal case.
 
     Args:
         subject: The diagnosis' material.
+        leg: The independent implementation.
         candidate: The minimal case.
         final: How it was run last.
         tell: Writes one step to the trail.
     """
-    other = "ort-reference" if subject.specs[1].spec == "onnx" else "onnx"
+    other = leg.spec.spec
     subject.progress.step("second leg", f"replaying the minimal case with {other}")
-    answers = _answers(subject, other, candidate, final)
+    answers = _answers(subject, leg, candidate, final)
     if answers is None:
         tell("second leg", "no answer", f"{other} cannot run the minimal case in time")
         return "no answer"
@@ -59,15 +72,15 @@ def second_leg(subject: Subject, candidate: Candidate, final: Examined, tell: Te
 
 
 def _answers(
-    subject: Subject, other: str, candidate: Candidate, final: Examined
+    subject: Subject, leg: Host, candidate: Candidate, final: Examined
 ) -> dict[str, Array] | None:
     reference = subject.reference
     model = extract(
         reference.wide, candidate.nodes, candidate.outputs, aliases=dict(candidate.bypass)
     )
     path = save(model, reference.path("second"))
-    with suppress(TapsError), Host(resolve(other, {}), timeout=SECONDS) as host:
-        build = host.build(path)
+    with suppress(TapsError):
+        build = leg.build(path)
         return build.run({n: widen_array(v) for n, v in final.feeds.items()})
     return None
 
