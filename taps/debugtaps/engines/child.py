@@ -229,19 +229,9 @@ class Child:
             os.close(self._request)
             os.close(self._reply)
 
-    def stop(self) -> None:
-        """Asks the child to leave, waits shortly and then kills what is left."""
-        if self.alive():
-            soon = time.monotonic() + _GRACE_S
-            with contextlib.suppress(ChildDied, ChildLate, OSError):
-                self.send({"op": "shutdown"}, {}, soon)
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                self._process.wait(_GRACE_S)
-        self.kill()
-
     def close(self) -> None:
-        """Stops the child and forgets its log."""
-        self.stop()
+        """Ends the child and forgets its log; it holds nothing that it would have to put down."""
+        self.kill()
         self._log.close()
 
 

@@ -31,7 +31,7 @@ def spare_workers(count: int) -> Iterator[None]:
         yield
     finally:
         while _SPARE:
-            _end(_SPARE.pop())
+            _SPARE.pop().close()
 
 
 def taken() -> Child | None:
@@ -40,10 +40,5 @@ def taken() -> Child | None:
         child = _SPARE.pop()
         if child.alive():
             return child
-        _end(child)
+        child.close()
     return None
-
-
-def _end(child: Child) -> None:
-    child.kill()  # it holds nothing that it would have to put down
-    child.close()

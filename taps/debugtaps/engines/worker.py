@@ -604,11 +604,9 @@ def _requests(fd: int) -> Iterator[Tuple[Dict[str, Any], Groups]]:
 
 
 def serve(request_fd: int, reply_fd: int) -> None:
-    """Answers requests until the parent asks to stop or closes its end."""
+    """Answers requests until the parent closes its end."""
     server = Server()
     for header, groups in _requests(request_fd):
-        if header["op"] == "shutdown":
-            return
         pieces = answer(server, header, groups)
         for stream in (sys.stdout, sys.stderr):
             with contextlib.suppress(Exception):
