@@ -1,6 +1,7 @@
 """What probes showed, on disk: an interrupted diagnosis continues where it was.
 
-The journal holds every probe that ended, values beside it.
+The journal holds every probe that ended, values beside it.  Large ones came in a file: the
+journal gives that very file a second name, and nothing is written again.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from debugtaps import Array, EngineFailure, InputError, read_npz, write_npz
+from debugtaps import Array, EngineFailure, InputError, keep_values, kept_values
 
 __all__ = ["Journal", "Outcome"]
 
@@ -111,7 +112,7 @@ class Journal:
         """
         dear = outcome.seconds >= DEAR_S
         for number, values in enumerate(outcome.values):
-            write_npz(self.values / f"{key[:40]}-{number}.npz", values, sync=dear)
+            keep_values(self.values / f"{key[:40]}-{number}", values, sync=dear)
         failure = outcome.failure
         entry = {
             "entry": "probe", "key": key, "purpose": purpose, "samples": len(outcome.values),
@@ -136,7 +137,7 @@ class Journal:
         failure = None if told is None else EngineFailure(**told)
         try:
             values = tuple(
-                read_npz(self.values / f"{key[:40]}-{n}.npz") for n in range(entry["samples"])
+                kept_values(self.values / f"{key[:40]}-{n}") for n in range(entry["samples"])
             )
         except (OSError, InputError):
             return None

@@ -57,6 +57,7 @@ if TYPE_CHECKING:
         load_array,
         load_graph,
     )
+    from debugtaps.keeping import keep_values, kept_values
     from debugtaps.manifest import (
         Manifest,
         TapEntry,
@@ -178,6 +179,8 @@ __all__ = [
     "freeze",
     "implied_inputs",
     "infer_types",
+    "keep_values",
+    "kept_values",
     "list_build",
     "load_array",
     "load_golden",
@@ -243,6 +246,7 @@ _HOMES = {
     "folding": "fold freeze",
     "graph": "FLOATS NARROW RANDOM_OPS Graph Node TensorType external_files infer_types load_array"
     " load_graph",
+    "keeping": "keep_values kept_values",
     "manifest": "Manifest TapEntry read_manifest reference_names write_manifest",
     "mark": "Tap tap",
     "package": "Package compile_model",

@@ -38,6 +38,7 @@ def begun_leg(subject: Subject) -> Iterator[Host]:
     """Gives an independent implementation, which loads while its caller does other things."""
     other = "ort-reference" if subject.specs[1].spec == "onnx" else "onnx"
     with Host(resolve(other, {}), timeout=SECONDS) as leg:
+        leg.room = subject.work
         with suppress(TapsError):  # who asks it hears that it cannot
             leg.start()
         yield leg

@@ -161,6 +161,7 @@ def open_subject(
         torch = _torch(options, work)
         path = torch.path if torch else options.model
         graph = load_graph(path, work)
+        engine.room = work
         lighten(truth, work)
         given = torch.read(options, graph) if torch else read_samples(options, graph)
         graph = graph.feeding(n for s in given.samples for n in s)

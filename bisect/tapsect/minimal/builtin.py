@@ -205,6 +205,7 @@ class Builtin:
         subject, work = self.subject, self.ground.work
         options = subject.options
         engine = Host(subject.specs[0], python=options.engine_python, timeout=options.timeout)
+        engine.room = work
         truth = Host(subject.specs[1], timeout=max(options.timeout, 600.0))
         reference = Reference(
             self.ground.graph, truth, work, stated=subject.stated, seed=options.seed,

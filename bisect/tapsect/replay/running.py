@@ -49,7 +49,7 @@ class Runner(NoiseModel):
     Args:
         graph: The model under suspicion.
         host: The worker that runs the reference.
-        folder: Where models of measurements are written.
+        folder: Where models of measurements are written, and large arrays on their way.
         stated: Unit roundoff of the stated precision; None takes each tensor's own type.
         seed: Of the noise.
         mark: Begins the names of files, where several references write to one folder.
@@ -61,6 +61,7 @@ class Runner(NoiseModel):
     ) -> None:  # fmt: skip
         super().__init__(graph, stated=stated, seed=seed)
         self.host, self.folder, self.mark = host, folder, mark
+        host.room = folder
         self._numbers = itertools.count()
         self._shapes: dict[tuple[tuple[str, tuple[int, ...]], ...], dict[str, tuple[int, ...]]] = {}
 

@@ -180,6 +180,7 @@ def _bare(options: Options, check: Check, folder: Path) -> Iterator[Bench]:
     finished = False
     try:
         graph = load_graph(options.model, work)
+        host.room = work
         if options.engine_python is not None or check.line is None or check.line.names("{engine}"):
             host.ready()
         judge = _judge(options, check, graph, work)

@@ -12,6 +12,7 @@ death by a signal, an exit                crash             the signal's name, t
 SIGKILL that was not ours                 out_of_memory     the kernel ends what takes too much
 SIGABRT with ``std::bad_alloc`` printed   out_of_memory     the signal's name
 no answer in time                         timeout           the limit
+a file that is not as the answer says     crash             what is there, what was expected
 ========================================  ================  ===================================
 """
 
@@ -34,7 +35,7 @@ from debugtaps.errors import (
     WorkerError,
 )
 
-__all__ = ["died", "ending", "load_died", "load_refused", "raised", "timed_out"]
+__all__ = ["died", "ending", "load_died", "load_refused", "raised", "timed_out", "torn"]
 
 _NO_MEMORY = re.compile(
     r"out of memory|outofmemory|bad[_ ]alloc|cannot allocate memory|failed to allocate memory"
@@ -82,6 +83,11 @@ def ending(code: int) -> str:
 def timed_out(limit: float, phase: Phase, tail: str) -> EngineFailure:
     """Returns the failure of a build or run that had not answered at its limit."""
     return EngineFailure("timeout", phase, f"the {phase} gave no answer in {limit:g} s", tail)
+
+
+def torn(seen: str, phase: Phase, tail: str) -> EngineFailure:
+    """Returns the failure of a child whose arrays do not lie where its answer says."""
+    return EngineFailure("crash", phase, f"the engine's process left a torn answer: {seen}", tail)
 
 
 def load_refused(

@@ -27,6 +27,7 @@ __all__ = ["Child", "ChildDied", "ChildLate", "Reply"]
 
 if TYPE_CHECKING:
     from debugtaps.engines.contract import Array
+    from debugtaps.engines.crossing import Crossing
 
 # The framing is imported where it is used: it loads numpy, which need not be there to begin.
 WORKER_FILE = Path(__file__).with_name("worker.py")
@@ -130,13 +131,22 @@ class Child:
         header: Mapping[str, Any],
         groups: Mapping[str, Mapping[str, Array]],
         deadline: float,
+        crossing: Crossing | None = None,
     ) -> None:
-        """Writes one request; a child that has died is found when the answer is read."""
+        """Writes one request; a child that has died is found when the answer is read.
+
+        Args:
+            header: What is asked.
+            groups: Arrays, by group and name.
+            deadline: When it must be written, on the monotonic clock.
+            crossing: Takes large arrays, and the child's; without it all go through the pipes.
+        """
         from debugtaps.engines import worker
 
         self._mark = self._end_of_log()
+        asked = header if crossing is None else {**header, "room": crossing.answer}
         try:
-            for piece in worker.encode(header, groups):
+            for piece in worker.encode(asked, groups, crossing):
                 view = memoryview(piece).cast("B")
                 while len(view):
                     view = view[self._write_some(view, deadline) :]
@@ -150,12 +160,13 @@ class Child:
             self._wait(self._request, select.POLLOUT, deadline)
             return 0
 
-    def receive(self, deadline: float) -> Reply:
+    def receive(self, deadline: float, crossing: Crossing | None = None) -> Reply:
         """Returns the next answer.
 
         Raises:
             ChildDied: The child ended first.
             ChildLate: The deadline passed first.
+            worker.TornFile: Its arrays do not lie where it says.
         """
         from debugtaps.engines import worker
 
@@ -167,7 +178,7 @@ class Child:
                     raise ChildDied(self._reap())
                 view = view[got:]
 
-        header, arrays = worker.decode(read)
+        header, arrays = worker.decode(read, None if crossing is None else crossing.take)
         return Reply(header, arrays)
 
     def _wait(self, fd: int, event: int, deadline: float) -> None:

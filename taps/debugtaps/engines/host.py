@@ -19,13 +19,15 @@ from pathlib import Path
 from types import MappingProxyType, TracebackType
 from typing import Any, Self
 
-from debugtaps.engines.blame import died, load_died, load_refused, raised, timed_out
+from debugtaps.engines.blame import died, load_died, load_refused, raised, timed_out, torn
 from debugtaps.engines.builds import Build, Noise, Sweep, checked, ranges
 from debugtaps.engines.child import Child, ChildDied, ChildLate, Reply
 from debugtaps.engines.contract import Array, Feeds
+from debugtaps.engines.crossing import exchange
 from debugtaps.engines.facts import Facts
 from debugtaps.engines.registry import EngineSpec
 from debugtaps.engines.spare import taken
+from debugtaps.engines.worker import TornFile
 from debugtaps.errors import Phase, WorkerError
 
 __all__ = ["Build", "EngineSpec", "Host", "Noise", "Sweep"]
@@ -46,6 +48,7 @@ class Host(Facts):
         builds: How many builds were tried.
         runs: How many runs were tried; a sweep of n runs counts n + 1.
         restarts: How many children had to be replaced.
+        room: A folder where large arrays lie on their way; without one they go through pipes.
     """
 
     def __init__(
@@ -60,6 +63,7 @@ class Host(Facts):
         self.spec = spec
         self.python = python
         self.timeout = timeout
+        self.room: Path | None = None
         self.builds = 0
         self.runs = 0
         self.restarts = 0
@@ -160,15 +164,13 @@ class Host(Facts):
             limit = self.timeout if timeout is None else timeout
             deadline = time.monotonic() + limit
             try:
-                child.send(request, groups, deadline)
-                reply = child.receive(deadline)
+                reply = exchange(child, request, groups, deadline, self.room)
             except ChildDied as end:
                 raise died(end.code, phase, child.tail()) from None
             except ChildLate:
                 raise timed_out(limit, phase, child.tail()) from None
-            except BaseException:
-                child.kill()  # an answer that nobody read would be taken for the next one
-                raise
+            except TornFile as error:
+                raise torn(str(error), phase, child.tail()) from None
             if "error" in reply.header:
                 if reply.header["error"]["fatal"]:
                     child.kill()  # its device answers every later call with this error

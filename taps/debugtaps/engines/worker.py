@@ -8,6 +8,10 @@ A message is ``<Q`` length of a JSON header, the header, then the raw bytes of t
 ``header["arrays"]`` lists, in that order and in C order.  Text tensors travel in the header.
 Nothing is pickled: a pickle of numpy 2 cannot be read by numpy 1.
 
+Large arrays lie in files that the other end maps, where the parent names a place for them: an
+entry then says ``"in": [file, offset]``, and ``header["files"]`` how large each file is.  What
+cannot be written there goes through the pipe.
+
 The engine may print, fork, crash or hang.  The two pipes are none of its standard streams, so
 that no text of the engine's can be taken for an answer.  Types that numpy lacks (bfloat16,
 float8, int4) go by name; where ``ml_dtypes`` cannot be imported an engine sees, and may return,
@@ -22,6 +26,7 @@ import importlib
 import importlib.util
 import inspect
 import json
+import mmap
 import os
 import signal
 import struct
@@ -46,6 +51,9 @@ Read = Callable[[memoryview], None]
 LENGTH = struct.Struct("<Q")
 _PLAIN_KINDS = "biufc"
 _PIECE = 1 << 20
+BIG = 1 << 20
+"""Bytes of an array that goes through a file rather than through the pipe."""
+_ALIGN = 64
 
 
 class NotAnArray(Exception):
@@ -102,8 +110,8 @@ def pack_array(value: Any) -> Tuple[Entry, Optional[Any]]:
     return entry, flat.view(np.uint8)
 
 
-def pack(groups: Groups) -> Tuple[List[Entry], List[Any], List[str]]:
-    """Returns header entries, buffers and notes on what was left out."""
+def pack(groups: Groups, shelf: Any = None) -> Tuple[List[Entry], List[Any], List[str]]:
+    """Returns header entries, the buffers that no shelf took, and notes on what was left out."""
     entries: List[Entry] = []
     buffers: List[Any] = []
     notes: List[str] = []
@@ -116,12 +124,17 @@ def pack(groups: Groups) -> Tuple[List[Entry], List[Any], List[str]]:
                 continue
             entry.update(group=group, name=str(name))
             entries.append(entry)
-            if buffer is not None:
+            place = None if shelf is None or buffer is None else shelf.put(buffer)
+            if place is not None:
+                entry["in"] = place
+            elif buffer is not None:
                 buffers.append(buffer)
     return entries, buffers, notes
 
 
-def unpack(entries: Sequence[Entry], read: Read) -> Dict[str, Dict[str, Any]]:
+def unpack(
+    entries: Sequence[Entry], read: Read, files: Mapping[str, Any]
+) -> Dict[str, Dict[str, Any]]:
     """Returns the arrays of a message by group and name; ``read`` fills each buffer."""
     groups: Dict[str, Dict[str, Any]] = {}
     for entry in entries:
@@ -134,28 +147,123 @@ def unpack(entries: Sequence[Entry], read: Read) -> Dict[str, Dict[str, Any]]:
             count = 1
             for size in shape:
                 count *= size
-            raw = np.empty(count * entry["itemsize"], dtype=np.uint8)
-            read(memoryview(raw.data))
+            size = count * entry["itemsize"]
+            if "in" in entry:
+                raw = part_of(files, entry["in"], size)
+            else:
+                raw = np.empty(size, dtype=np.uint8)
+                read(memoryview(raw.data))
             array = raw.view(dtype)
         groups.setdefault(entry["group"], {})[entry["name"]] = array.reshape(shape)
     return groups
 
 
-def encode(header: Mapping[str, Any], groups: Groups) -> List[Any]:
-    """Returns a message as the pieces to write, one after the other."""
-    entries, buffers, notes = pack(groups)
-    text = json.dumps(dict(header, arrays=entries, notes=notes)).encode("utf-8")
+def encode(header: Mapping[str, Any], groups: Groups, shelf: Any = None) -> List[Any]:
+    """Returns a message as the pieces to write, one after the other.
+
+    ``shelf`` takes large buffers in place of the pipe: see ``Shelf``.
+    """
+    entries, buffers, notes = pack(groups, shelf)
+    told = dict(header, arrays=entries, notes=notes)
+    if shelf is not None and shelf.sizes:
+        told["files"] = shelf.sizes
+    text = json.dumps(told).encode("utf-8")
     return [LENGTH.pack(len(text)) + text] + [buffer for buffer in buffers if buffer.size]
 
 
-def decode(read: Read) -> Tuple[Dict[str, Any], Dict[str, Dict[str, Any]]]:
-    """Returns the header and the arrays of the next message."""
+def decode(
+    read: Read, fetch: Optional[Callable[[str, int], Any]] = None
+) -> Tuple[Dict[str, Any], Dict[str, Dict[str, Any]]]:
+    """Returns the header and the arrays of the next message; ``fetch`` gives the bytes of files.
+
+    Raises:
+        TornFile: A file is not what the message says.
+    """
     head = bytearray(LENGTH.size)
     read(memoryview(head))
     text = bytearray(LENGTH.unpack(bytes(head))[0])
     read(memoryview(text))
     header = json.loads(text.decode("utf-8"))
-    return header, unpack(header.pop("arrays"), read)
+    files = {p: (fetch or mapped)(p, size) for p, size in header.pop("files", {}).items()}
+    return header, unpack(header.pop("arrays"), read, files)
+
+
+# ------------------------------------------------------------------------ arrays in files
+
+
+class TornFile(Exception):
+    """A file does not hold what a message says of it."""
+
+
+class Shelf:
+    """A file beside the pipe that takes the large arrays of one message.
+
+    It is made with the first of them.  What it has no room for goes through the pipe.
+    """
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self.sizes: Dict[str, int] = {}
+        self._file: Any = None
+        self._closed = False
+
+    def put(self, buffer: Any) -> Optional[List[Any]]:
+        """Writes bytes and returns where they lie; None where they are few or cannot be written."""
+        if self._closed or buffer.size < BIG:
+            return None
+        before = self.sizes.get(self.path, 0)
+        start = -(-before // _ALIGN) * _ALIGN
+        try:
+            if self._file is None:
+                self._file = open(self.path, "xb", buffering=0)  # noqa: SIM115
+            self._file.seek(start)
+            view = memoryview(buffer)
+            while len(view):
+                view = view[self._file.write(view[:_PIECE]) :]
+        except OSError:
+            self.close()
+            if before:
+                os.truncate(self.path, before)
+            return None
+        self.sizes[self.path] = start + buffer.size
+        return [self.path, start]
+
+    def close(self) -> None:
+        """Takes no more; a file without anything in it goes."""
+        self._closed = True
+        if self._file is not None:
+            self._file.close()
+            if not self.sizes:
+                os.unlink(self.path)
+            self._file = None
+
+
+def mapped(path: str, size: int, access: int = mmap.ACCESS_COPY) -> Any:
+    """Returns the bytes of a file, which the system reads when they are looked at.
+
+    Raises:
+        TornFile: It is not there, or has another size.
+    """
+    try:
+        with open(path, "rb") as file:
+            held = os.fstat(file.fileno()).st_size
+            if held != size or not size:
+                raise TornFile("%s holds %d bytes; expected %d" % (path, held, size))
+            return np.frombuffer(mmap.mmap(file.fileno(), size, access=access), np.uint8)
+    except OSError as error:
+        raise TornFile("%s cannot be read: %s" % (path, error.strerror)) from error
+
+
+def part_of(files: Mapping[str, Any], place: Sequence[Any], size: int) -> Any:
+    """Returns so many bytes of a file, from an offset on.
+
+    Raises:
+        TornFile: They do not lie there.
+    """
+    path, start = place
+    if path not in files or not 0 <= start <= files[path].size - size:
+        raise TornFile("%d bytes do not lie at %s of %s" % (size, start, path))
+    return files[path][start : start + size]
 
 
 def plain(value: Any) -> Any:
@@ -538,13 +646,18 @@ def _tell(error: BaseException) -> Dict[str, Any]:
 
 def answer(server: Server, header: Dict[str, Any], groups: Groups) -> List[Any]:
     """Returns the encoded answer to one request; an exception of the engine's is an answer."""
+    room = header.get("room")
+    shelf = None if room is None else Shelf(room)
     try:
         if header["op"] not in OPERATIONS:
             raise ValueError("unknown operation %r" % header["op"])
         reply, arrays = getattr(server, header["op"])(header, groups)
-        return encode(reply, arrays)
+        return encode(reply, arrays, shelf)
     except Exception as error:
         return encode(_tell(error), {})
+    finally:
+        if shelf is not None:
+            shelf.close()
 
 
 # --------------------------------------------------------------------------------- the process
