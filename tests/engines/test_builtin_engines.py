@@ -128,6 +128,15 @@ class TestOrt:
         onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
         assert len(onnx.load(out).graph.node) == nodes
 
+    def test_the_reference_leaves_cores_to_others_between_runs(self) -> None:
+        key, asked = "session.intra_op.allow_spinning", {"session.intra_op.allow_spinning": "1"}
+        reference = OrtReference().session_options()
+        assert reference.get_session_config_entry(key) == "0"
+        asking = OrtReference(session_config=asked).session_options()
+        assert asking.get_session_config_entry(key) == "1"
+        with pytest.raises(RuntimeError, match=key):  # the engine stays as its user has it
+            OrtEngine().session_options().get_session_config_entry(key)
+
     @pytest.mark.parametrize("options", [{"graph_optimization_level": "all"}, {"nonsense": 1}])
     def test_the_reference_takes_no_optimisation(
         self, engine: Maker, options: dict[str, Any]
