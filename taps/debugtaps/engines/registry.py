@@ -6,8 +6,6 @@ may run under another interpreter, imports it there.
 
 from __future__ import annotations
 
-import difflib
-import importlib.metadata
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -82,7 +80,9 @@ BUILTINS: Mapping[str, Builtin] = MappingProxyType(
 
 
 def _entry_points() -> dict[str, str]:
-    found = importlib.metadata.entry_points(group=ENTRY_POINT_GROUP)
+    from importlib.metadata import entry_points  # of use for engines of others only
+
+    found = entry_points(group=ENTRY_POINT_GROUP)
     return {each.name: each.value for each in found}
 
 
@@ -138,6 +138,8 @@ def resolve(spec: str, options: Mapping[str, Any] | None = None) -> EngineSpec:
 
 
 def _unknown(spec: str) -> str:
+    import difflib
+
     known = names()
     near = difflib.get_close_matches(spec, known, n=3, cutoff=0.5)
     guess = f"did you mean {' or '.join(near)}? " if near else ""

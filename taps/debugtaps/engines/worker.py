@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import contextlib
 import faulthandler
+import gc
 import importlib
 import importlib.util
 import inspect
@@ -471,6 +472,9 @@ class Server:
         broken = breach(self.engine)
         if broken is not None:
             return {"refused": "class", "text": "%s %s" % (header["target"][2], broken)}, {}
+        if not gc.isenabled():  # what was loaded first is no garbage
+            gc.freeze()
+            gc.enable()
         if self.ranges is not None:  # made anew with other options, for the same data
             self.engine.expect(self.ranges)
         u = getattr(self.engine, "unit_roundoff", None)
@@ -735,6 +739,7 @@ def main(request_fd: int, reply_fd: int, parent: int, by_signal: int) -> None:
     for fd in (request_fd, reply_fd):
         os.set_inheritable(fd, False)  # noqa: FBT003
     faulthandler.enable()
+    gc.disable()  # until the engine is loaded
     _die_with(parent, by_signal)
     with contextlib.suppress(BrokenPipeError):
         serve(request_fd, reply_fd)
