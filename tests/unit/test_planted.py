@@ -38,17 +38,27 @@ def write(folder: Path, text: str = CHAIN, *taps: str, opset: int = 17) -> Path:
     return path
 
 
+@pytest.fixture(scope="module")
+def warm() -> Iterator[Host]:
+    """One worker for all tests here: each constructs its engine anew in it."""
+    with Host(resolve("planted", {}), timeout=20.0) as host:
+        yield host
+
+
 @pytest.fixture
-def planted(tmp_path: Path) -> Iterator[Callable[..., Host]]:
+def planted(warm: Host, tmp_path: Path) -> Iterator[Callable[..., Host]]:
     made: list[Host] = []
 
     def make(*faults: Mapping[str, Any], **options: Any) -> Host:
-        made.append(Host(resolve("planted", {"faults": list(faults), **options}), timeout=20.0))
+        told = {"faults": list(faults), **options}
+        made.append(Host(resolve("planted", told), timeout=20.0) if made else warm)
+        made[-1].turn(told)
         return made[-1]
 
     yield make
-    for host in made:
+    for host in made[1:]:
         host.close()
+    warm.turn({})  # so that the next engine counts from the beginning
     assert [each.name for each in tmp_path.glob(".planted*")] == []
 
 
