@@ -83,6 +83,18 @@ def test_workers_begin_before_anything_heavy_is_loaded() -> None:
     assert loaded(program) & HEAVY == set()
 
 
+def test_nothing_is_searched_for_garbage_when_the_process_ends() -> None:
+    program = (
+        "import gc; from tapsect.cli import main\n"
+        "main(['--version'])\n"
+        "assert gc.get_freeze_count() == 0, 'a caller goes on'\n"
+        "sys.argv = ['tapsect', '--version']\n"
+        "main()\n"
+        "assert gc.get_freeze_count() > len(gc.get_objects())"
+    )
+    loaded(program)
+
+
 def test_imports_point_down() -> None:
     lint = shutil.which("lint-imports") or str(Path(sys.executable).with_name("lint-imports"))
     if not Path(lint).exists():

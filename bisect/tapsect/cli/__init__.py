@@ -36,13 +36,16 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _run(argv: list[str]) -> int:
     """Runs the words of the process; the workers that they need begin before they are read."""
-    count = _workers(argv)
-    if not count:
-        return _command(argv)
-    from debugtaps import spare_workers
+    try:
+        count = _workers(argv)
+        if not count:
+            return _command(argv)
+        from debugtaps import spare_workers
 
-    with spare_workers(count):
-        return _command(argv)
+        with spare_workers(count):
+            return _command(argv)
+    finally:
+        gc.freeze()  # the interpreter would look for garbage in all of it, thrice, before it ends
 
 
 def _command(argv: list[str]) -> int:
