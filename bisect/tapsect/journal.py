@@ -73,7 +73,8 @@ class Journal:
             shutil.rmtree(self.values, ignore_errors=True)
             self.values.mkdir(parents=True, exist_ok=True)
             self.file.write_bytes(b"")
-            self.append({"entry": "begin", "identity": identity})
+            # Nothing is lost with it alone; the first probe that was dear takes it along.
+            self.append({"entry": "begin", "identity": identity}, sync=False)
 
     def _read(self, identity: str) -> bool:
         whole = 0
@@ -153,7 +154,7 @@ class Journal:
         Of an unfinished one both stay, unless there is nothing to continue.
         """
         if finished:
-            self.append({"entry": "end"})
+            self.append({"entry": "end"}, sync=False)  # without it, values that went are missed
         if finished or not self.known:
             shutil.rmtree(self.values, ignore_errors=True)
         if not finished and not self.known:

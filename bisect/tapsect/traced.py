@@ -144,6 +144,8 @@ def read_profile(folder: Path) -> Profile | None:
 
 def _plain(value: Any) -> Any:
     """Returns JSON data; fields that are at their defaults are left out."""
+    if value is None or isinstance(value, str | int):
+        return value
     if isinstance(value, tuple):
         return [_plain(v) for v in value]
     if isinstance(value, float):

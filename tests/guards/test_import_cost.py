@@ -78,6 +78,10 @@ def test_finding_the_way_to_the_diagnosis_loads_no_engine() -> None:
     assert loaded("import tapsect; tapsect.bisect") & (ENGINES - {"onnx"}) == set()
 
 
+def test_reports_of_a_diagnosis_load_nothing_of_other_forms() -> None:
+    assert loaded("import tapsect.report") & {"xml.etree", "bokeh", "jinja2", "pydantic"} == set()
+
+
 def test_workers_begin_before_anything_heavy_is_loaded() -> None:
     program = "from debugtaps import spare_workers\nwith spare_workers(1): pass"
     assert loaded(program) & HEAVY == set()

@@ -39,10 +39,11 @@ def test_values_that_a_power_cut_has_torn_are_not_believed(tmp_path: Path, conte
 def test_the_disk_is_waited_for_after_a_dear_probe_only(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seconds: float, waits: int
 ) -> None:
-    journal = Journal(tmp_path, "who")
     synced: list[int] = []
     monkeypatch.setattr(os, "fsync", synced.append)
+    journal = Journal(tmp_path, "who")
     journal.record("k" * 64, Outcome((VALUES,), seconds=seconds), "a test")
+    journal.close(finished=True)
     assert len(synced) == waits
 
 

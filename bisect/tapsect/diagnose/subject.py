@@ -107,7 +107,7 @@ class Subject:
         """Returns the stated unit roundoff: the coarsest float type of the model when none is."""
         if self.stated is not None:
             return self.stated
-        floats = [own_roundoff(t.elem) for t in self.graph.types.values()]
+        floats = [own_roundoff(e) for e in {t.elem for t in self.graph.types.values()}]
         return max(2.0**-24, *floats, 0.0)
 
     @property

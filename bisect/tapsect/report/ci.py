@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
-from xml.etree import ElementTree
 
 from tapsect.escape import clean
 from tapsect.finding import Finding
@@ -16,6 +15,8 @@ __all__ = ["render_jsonl", "render_junit"]
 
 def render_junit(findings: Sequence[Finding]) -> str:
     """Returns a test suite with one test case a finding; it fails unless the engine agrees."""
+    from xml.etree import ElementTree
+
     failing = sum(f.status != "agrees" for f in findings)
     counts = {"tests": str(len(findings)), "failures": str(failing), "errors": "0", "skipped": "0"}
     seconds = f"{sum(f.cost.seconds for f in findings):.3f}"

@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import contextlib
 import faulthandler
+import functools
 import gc
 import importlib
 import importlib.util
@@ -64,6 +65,7 @@ class NotAnArray(Exception):
 # ------------------------------------------------------------------ arrays to bytes and back
 
 
+@functools.lru_cache(maxsize=None)
 def dtype_name(dtype: Any) -> Optional[str]:
     """Returns the wire name of a dtype, or None when it has none (text, records, objects)."""
     if dtype.names is not None:
