@@ -10,16 +10,13 @@ from hypothesis import strategies as st
 from tapsect.rounding.floors import (
     LIMITS,
     PRECISIONS,
-    contrast,
     cosine,
     floor_of,
     limit_for,
-    luck,
-    ratios,
     rms,
-    step_of,
     u_name,
 )
+from tapsect.rounding.ratios import contrast, luck, ratios, step_of
 from tapsect.rounding.storage import fits_half, stored_roundoff
 
 RNG = np.random.default_rng(0)
@@ -38,18 +35,21 @@ def test_roundoffs_have_names(u: float, name: str) -> None:
 
 def test_floor_of_a_zero_is_half_the_smallest_subnormal() -> None:
     floor = floor_of(np.zeros(3), np.zeros(3), 2.0**-11, "float16")
+    assert isinstance(floor, np.ndarray)
     assert np.all(floor == 2.0**-25)
 
 
 def test_floor_adds_up_its_parts() -> None:
     y, spread, extra = np.array([3.0, -4.0]), np.array([0.5, 0.0]), np.array([0.0, 0.25])
     floor = floor_of(y, spread, 0.5, "float32", extra)
+    assert isinstance(floor, np.ndarray)
     np.testing.assert_allclose(floor, 0.5 * np.abs(y) + 0.5 * rms(y) + spread + extra)
 
 
 def test_rows_of_different_scale_have_scales_of_their_own() -> None:
     y = np.array([[1.0, 1.0], [1e4, 1e4]])
     floor = floor_of(y, np.zeros(y.shape), 2.0**-11, "float32")
+    assert isinstance(floor, np.ndarray)
     np.testing.assert_allclose(floor, 2 * 2.0**-11 * y)
 
 

@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tapsect.rounding.deviation import end_floor
 from tapsect.rounding.floors import limit_for
-from tapsect.rounding.outputs import End, Measured, end_floor, judge_output, same_failure
+from tapsect.rounding.outputs import End, Measured, judge_output, same_failure
 
 U = 2.0**-24
 RNG = np.random.default_rng(0)
@@ -72,6 +73,7 @@ def test_discrete_outputs_count_what_is_unexplained() -> None:
 
 def test_an_element_that_does_not_move_keeps_the_floor_of_its_storage() -> None:
     floor = end_floor(np.ones(4), np.zeros(4), U)
+    assert isinstance(floor, np.ndarray)
     assert np.all(floor > 0.25 * U)
 
 

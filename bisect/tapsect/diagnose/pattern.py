@@ -14,7 +14,8 @@ from onnx import AttributeProto, helper
 
 from debugtaps import Graph, Node
 from tapsect.replay.judging import Judgement
-from tapsect.rounding.floors import ELEMENT_CONTRAST, limit_for
+from tapsect.rounding.floors import limit_for
+from tapsect.rounding.ratios import ELEMENT_CONTRAST
 
 __all__ = ["extent", "pattern"]
 

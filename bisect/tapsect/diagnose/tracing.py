@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import heapq
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Literal
@@ -16,6 +18,7 @@ from tapsect.finding import Divergence
 from tapsect.localize.taps import Evidenced
 from tapsect.replay.propagation import Inherited, inherited
 from tapsect.replay.regions import Judgement
+from tapsect.rounding.boxes import Boxed, lazily, parts, wide
 from tapsect.rounding.floors import limit_for
 from tapsect.traced import Culprit, Element, Operator, Point, Profile
 
@@ -149,25 +152,67 @@ def _compared(
     """Returns two equal-shaped numeric tensors as counts and their worst elements."""
     if engine.shape != expected.shape or not engine.size or engine.dtype.kind in "OUSc":
         return None
-    with np.errstate(all="ignore"):
-        e, y = engine.astype(np.float64), expected.astype(np.float64)
-        error = np.abs(e - y)
-        error[(e == y) | (np.isnan(e) & np.isnan(y))] = 0.0
-        error[np.isnan(error)] = np.inf  # non-finite on one side, or opposite infinities
-        both = np.concatenate([v[np.isfinite(v)].ravel() for v in (e, y)])
-        edges = np.histogram_bin_edges(both, BINS) if both.size else np.zeros(0)
-        finite = error[np.isfinite(error) & (error > 0)]
-        decades, counts = np.unique(np.floor(np.log10(finite)), return_counts=True)
-    order = np.argsort(-error, axis=None, kind="stable")[:WORST]
-    worst = [tuple(int(i) for i in np.unravel_index(place, e.shape)) for place in order]
-
-    def counted(values: Array) -> tuple[int, ...]:
-        inside = values[np.isfinite(values)]
-        return tuple(np.histogram(inside, edges)[0].tolist()) if edges.size else ()
-
+    e, y = wide(engine), wide(expected)
+    error = lazily(e.shape, lambda box: _error(e[box], y[box]))
+    ends = [_ends(part) for pair in parts(e, y) for part in pair]
+    found = np.array([end for each in ends for end in each])
+    edges = np.histogram_bin_edges(found, BINS) if found.size else np.zeros(0)
+    decades: Counter[int] = Counter()
+    differing, worst, start = 0, list[tuple[float, int]](), 0
+    for (part,) in parts(error):
+        differing += int(np.count_nonzero(part))
+        decades += _decades(part)
+        worst = heapq.nsmallest(WORST, [*worst, *_worst(part, start)])
+        start += part.size
+    places = [np.unravel_index(place, e.shape) for size, place in worst if size < 0]
+    elements = [(tuple(int(i) for i in at), at) for at in places]
     return Culprit(
-        tensor, source, int(e.size), int(np.count_nonzero(error)), tuple(edges.tolist()),
-        counted(e), counted(y),
-        tuple((int(d), int(c)) for d, c in zip(decades, counts, strict=True)),
-        tuple(Element(i, float(e[i]), float(y[i])) for i in worst if error[i] > 0),
+        tensor, source, int(e.size), differing, tuple(edges.tolist()),
+        _counted(e, edges), _counted(y, edges), tuple(sorted(decades.items())),
+        tuple(Element(i, float(engine[at]), float(expected[at])) for i, at in elements),
     )  # fmt: skip
+
+
+def _error(e: Array, y: Array) -> Array:
+    """Returns absolute errors; infinite where one side is not finite, or both unlike."""
+    with np.errstate(all="ignore"):
+        error = np.asarray(np.abs(e - y))
+    error[(e == y) | (np.isnan(e) & np.isnan(y))] = 0.0
+    error[np.isnan(error)] = np.inf
+    return error
+
+
+def _ends(values: Array) -> tuple[float, ...]:
+    """Returns the least and the largest finite number, where there is one."""
+    finite = values[np.isfinite(values)]
+    return (float(finite.min()), float(finite.max())) if finite.size else ()
+
+
+def _counted(values: Boxed, edges: Array) -> tuple[int, ...]:
+    """Returns how many finite numbers lie between each two edges."""
+    if not edges.size:
+        return ()
+    counts = np.zeros(len(edges) - 1, np.int64)
+    for (part,) in parts(values):
+        counts += np.histogram(part[np.isfinite(part)], edges)[0]
+    return tuple(counts.tolist())
+
+
+def _decades(error: Array) -> Counter[int]:
+    """Returns how many finite errors each power of ten holds."""
+    finite = error[np.isfinite(error) & (error > 0)]
+    decades, counts = np.unique(np.floor(np.log10(finite)), return_counts=True)
+    return Counter({int(d): int(c) for d, c in zip(decades, counts, strict=True)})
+
+
+def _worst(error: Array, start: int) -> list[tuple[float, int]]:
+    """Returns the largest errors, negative, each with its place in the tensor; the first of equal.
+
+    Args:
+        error: Of a part of the tensor.
+        start: How many elements come before the part.
+    """
+    flat = error.ravel()
+    least = np.partition(flat, -WORST)[-WORST] if flat.size > WORST else 0.0
+    above, equal = np.flatnonzero(flat > least), np.flatnonzero(flat == least)[:WORST]
+    return [(-float(flat[i]), start + int(i)) for i in (*above, *equal)]

@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-import numpy as np
 import numpy.typing as npt
 from onnx import ModelProto, NodeProto, TensorProto, helper
 
 from tapsect.replay.judging import Judgement
+from tapsect.rounding.deviation import gap
 from tapsect.rounding.floors import rms
 
 __all__ = [
@@ -70,9 +70,7 @@ def explains(engine: Array, base: Array, rounded: Array) -> bool:
         base: The replayed ones.
         rounded: Those of operators that read rounded operands.
     """
-    e, y, r = (np.nan_to_num(v.astype(np.float64), posinf=0.0, neginf=0.0)
-               for v in (engine, base, rounded))  # fmt: skip
-    return rms(e - r) <= _REST * rms(e - y)
+    return rms(gap(engine, rounded)) <= _REST * rms(gap(engine, base))
 
 
 def read(model: ModelProto, cut: tuple[bool, bool]) -> bool:

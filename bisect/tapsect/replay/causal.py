@@ -9,15 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from debugtaps import Array, EngineFailure, Perturbed, Plan, error_name, mask_name, perturb
 from tapsect.replay.reference import Reference
-from tapsect.rounding.floors import limit_for, ratios, rms
-from tapsect.rounding.outputs import CHANCE, End, Measured, end_floor
+from tapsect.rounding.boxes import Boxed, boxes, lazily, parts, wide
+from tapsect.rounding.deviation import CHANCE, end_floor
+from tapsect.rounding.floors import limit_for, rms
+from tapsect.rounding.outputs import End, Measured
+from tapsect.rounding.ratios import ratios
 
 __all__ = ["Effect", "causal_test"]
 
@@ -92,7 +93,9 @@ def causal_test(
 def _is_addition(engine: Array, replayed: Array) -> bool:
     if replayed.dtype.kind != "f" or replayed.dtype == np.bool_:
         return False
-    return bool(np.all(np.isfinite(replayed)) and np.all(np.isfinite(engine.astype(np.float64))))
+    return all(bool(np.isfinite(part).all()) for (part,) in parts(wide(engine))) and all(
+        bool(np.isfinite(part).all()) for (part,) in parts(replayed)
+    )
 
 
 def _idle(
@@ -111,8 +114,11 @@ def _idle(
 
 def _active(tensor: str, engine: Array, replayed: Array, *, added: bool) -> dict[str, Array]:
     if added:
-        error = engine.astype(np.float64) - replayed.astype(np.float64)
-        return {error_name(tensor): error.astype(replayed.dtype)}
+        error = np.empty(replayed.shape, replayed.dtype)
+        e, y = wide(engine), wide(replayed)
+        for box in boxes(error.shape):
+            error[box] = e[box] - y[box]
+        return {error_name(tensor): error}
     value = engine.astype(replayed.dtype)
     same = (value == replayed) | ((value != value) & (replayed != replayed))
     return {mask_name(tensor): ~same, f"value::{tensor}": value}
@@ -140,13 +146,13 @@ def _effect(
 def _move(after: Array, base: Array, spread: Array | None, u: float) -> float:
     if base.dtype.kind != "f":
         return float("inf") if np.any(after != base) else 0.0
-    a, b = after.astype(np.float64), base.astype(np.float64)
-    odd = ~(np.isfinite(a) & np.isfinite(b))
-    if np.any(odd & ~((a == b) | (np.isnan(a) & np.isnan(b)))):
+    a, b = wide(after), wide(base)
+    if any(np.any(~_finite(x, y) & ~_same(x, y)) for x, y in parts(a, b)):
         return float("inf")
-    drift = np.zeros(b.shape) if spread is None else spread.astype(np.float64)
-    floor = end_floor(b, np.where(odd, 0.0, drift), u)
-    found = ratios(np.where(odd, 0.0, np.abs(a - b)), floor, chance=CHANCE)
+    drift = wide(np.broadcast_to(0.0, b.shape) if spread is None else spread)
+    error = lazily(b.shape, lambda box: np.abs(_less(a[box], b[box])))
+    moved = lazily(b.shape, lambda box: np.where(_finite(a[box], b[box]), drift[box], 0.0))
+    found = ratios(error, end_floor(b, moved, u), chance=CHANCE)
     limit = limit_for(u)
     isolated = found.element >= limit.element and found.contrast >= 8.0
     return max(found.norm, found.slice, found.element if isolated else 0.0)
@@ -156,12 +162,34 @@ def _share(after: Array, base: Array, engine: Array) -> float:
     """Returns how much of the failing output's error this move makes."""
     if base.dtype.kind in "OUS":
         return float(bool(np.any(after != base)))
-    a, b, e = (v.astype(np.float64) for v in (after, base, engine))
-    lost = ~np.isfinite(e) & np.isfinite(b) | np.isfinite(e) & ~np.isfinite(b)
-    if np.any(lost):
-        return float(
-            np.mean((~np.isfinite(a) & np.isfinite(b) | np.isfinite(a) & ~np.isfinite(b))[lost])
-        )
-    finite: npt.NDArray[Any] = np.isfinite(e) & np.isfinite(b) & np.isfinite(a)
-    whole = rms(np.where(finite, e - b, 0.0))
-    return rms(np.where(finite, a - b, 0.0)) / whole if whole else 0.0
+    a, b, e = wide(after), wide(base), wide(engine)
+    lost = also = 0
+    for x, y, z in parts(a, b, e):
+        gone = np.isfinite(z) != np.isfinite(y)
+        lost += int(np.count_nonzero(gone))
+        also += int(np.count_nonzero(gone & (np.isfinite(x) != np.isfinite(y))))
+    if lost:
+        return also / lost
+
+    def off(values: Boxed) -> float:
+        return rms(lazily(b.shape, lambda box: _less(values[box], b[box], a[box], e[box])))
+
+    whole = off(e)
+    return off(a) / whole if whole else 0.0
+
+
+def _less(x: Array, y: Array, *others: Array) -> Array:
+    """Returns x - y, with nothing where any of all is not finite."""
+    with np.errstate(invalid="ignore"):
+        return np.where(_finite(x, y, *others), x - y, 0.0)
+
+
+def _finite(*arrays: Array) -> Array:
+    found = np.isfinite(arrays[0])
+    for each in arrays[1:]:
+        found &= np.isfinite(each)
+    return np.asarray(found)
+
+
+def _same(x: Array, y: Array) -> Array:
+    return np.asarray((x == y) | (np.isnan(x) & np.isnan(y)))

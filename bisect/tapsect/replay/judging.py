@@ -8,17 +8,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tapsect.rounding.floors import (
-    SMALLEST_NORMAL,
-    ZERO,
-    Ratios,
-    floor_of,
-    inner,
-    limit_for,
-    ratios,
-    rms,
-    step_of,
-)
+from tapsect.rounding.boxes import Boxed, lazily, parts, wide
+from tapsect.rounding.floors import SMALLEST_NORMAL, cosine, floor_of, limit_for, rms
+from tapsect.rounding.ratios import ZERO, Ratios, ratios, step_of
 from tapsect.rounding.storage import fits_half, stored_roundoff
 
 __all__ = ["Judgement", "Told", "judge_floats"]
@@ -102,15 +94,12 @@ def judge_floats(
         spread: Their rms deviation over the noisy samples.
         extra: What accumulation adds to the floor.
     """
-    e, y = engine.astype(np.float64), base.astype(np.float64)
-    drift = np.zeros(y.shape) if spread is None else spread.astype(np.float64)
-    odd = ~(np.isfinite(e) & np.isfinite(y))
-    if np.any(odd):
-        alike = (e == y) | (np.isnan(e) & np.isnan(y))
-        lost = odd & ~alike & np.isfinite(drift)
-        if np.any(lost):
-            return _one_sided(told, e, y, lost, engine.dtype.name)
-        e, y, drift = (np.where(odd, 0.0, v) for v in (e, y, drift))
+    e, y = wide(engine), wide(base)
+    drift = wide(np.broadcast_to(0.0, y.shape) if spread is None else spread)
+    if any(np.any(_odd(*pair)) for pair in parts(e, y)):
+        if any(np.any(_lost(*three)) for three in parts(e, y, drift)):
+            return _one_sided(told, engine, y, drift)
+        e, y, drift = _even(e, y, drift)
     found = _measured(told, e, y, drift, engine.dtype.name, 0.0, extra)
     if found.kind == "ok":
         return found
@@ -126,11 +115,11 @@ SMOOTH = 16.0
 
 
 def _measured(
-    told: Told, e: Array, y: Array, drift: Array, dtype: str, least: float,
+    told: Told, e: Boxed, y: Boxed, drift: Boxed, dtype: str, least: float,
     extra: Array | None, step: float = 0.0,
 ) -> Judgement:  # fmt: skip
-    error = e - y
-    corr, error = _correlation(error, y), np.abs(error)
+    gap = lazily(y.shape, lambda box: e[box] - y[box])
+    corr, error = _correlation(gap, y), lazily(y.shape, lambda box: np.abs(gap[box]))
     limit, scale = limit_for(told.u), rms(y)
     floor = floor_of(y, drift, told.u, dtype, extra, least=least)
     found = ratios(error, floor, step=step, jump=step)
@@ -141,7 +130,27 @@ def _measured(
     )  # fmt: skip
 
 
-def _underflow(engine: Array, e: Array, y: Array, u: float) -> float:
+def _odd(e: Array, y: Array) -> Array:
+    """Returns which elements are non-finite on a side."""
+    return np.asarray(~(np.isfinite(e) & np.isfinite(y)))
+
+
+def _lost(e: Array, y: Array, drift: Array) -> Array:
+    """Returns which are non-finite on one side only, or of other kinds, unlike what noise does."""
+    alike = (e == y) | (np.isnan(e) & np.isnan(y))
+    return np.asarray(_odd(e, y) & ~alike & np.isfinite(drift))
+
+
+def _even(e: Boxed, y: Boxed, drift: Boxed) -> tuple[Boxed, Boxed, Boxed]:
+    """Returns all three with nothing where either side is not finite."""
+
+    def even(values: Boxed) -> Boxed:
+        return lazily(y.shape, lambda box: np.where(_odd(e[box], y[box]), 0.0, values[box]))
+
+    return even(e), even(y), even(drift)
+
+
+def _underflow(engine: Array, e: Boxed, y: Boxed, u: float) -> float:
     """Returns what is lost where the engine's numbers end: half a step, or a flushed subnormal.
 
     An engine whose tensor fits fp16 or bf16 though it is declared wider has stored it there.
@@ -151,25 +160,31 @@ def _underflow(engine: Array, e: Array, y: Array, u: float) -> float:
         least = 2.0**-25
     elif u >= 2.0**-8 and stored_roundoff(engine) in (2.0**-8, None):
         least = 2.0**-134
-    small = (np.abs(y) < SMALLEST_NORMAL.get(engine.dtype.name, 0.0)) & (y != 0)
-    if np.any(small) and not np.any(e[small]):
+    edge = SMALLEST_NORMAL.get(engine.dtype.name, 0.0)
+    flushed = [p[small] for p, b in parts(e, y) if np.any(small := (np.abs(b) < edge) & (b != 0))]
+    if flushed and not any(np.any(part) for part in flushed):
         least = max(least, SMALLEST_NORMAL[engine.dtype.name])
     return least
 
 
-def _one_sided(told: Told, e: Array, y: Array, lost: Array, dtype: str) -> Judgement:
+def _one_sided(told: Told, engine: Array, y: Boxed, drift: Boxed) -> Judgement:
     """Judges elements that are non-finite on one side only: overflow of the type, or a fault."""
+    dtype, e = engine.dtype.name, wide(engine)
     largest = min(_LARGEST.get(dtype, 1.7e308), told.largest or np.inf)
-    gone = lost & ~np.isfinite(e)
+    if dtype == "float32" and fits_half(engine[np.isfinite(engine)]):
+        largest = 65504.0
+    count, gone = 0, list[Array]()
+    for ours, theirs, moved in parts(e, y, drift):
+        lost = _lost(ours, theirs, moved)
+        count += int(np.count_nonzero(lost))
+        gone.append(theirs[lost & ~np.isfinite(ours)])
+    held = np.concatenate(gone)
     with np.errstate(invalid="ignore"):
-        if dtype == "float32" and fits_half(e[np.isfinite(e)]):
-            largest = 65504.0
-        over = bool(np.any(gone) and np.all(np.abs(y[gone]) >= largest * (1 - 2.0**-9)))
-    seen = f"{int(np.count_nonzero(lost))} elements are non-finite on one side only"
+        over = bool(held.size and np.all(np.abs(held) >= largest * (1 - 2.0**-9)))
+    seen = f"{count} elements are non-finite on one side only"
     return told.judged("nonfinite", seen, overflow=over)
 
 
-def _correlation(error: Array, y: Array) -> float:
-    error, y = error.ravel(), y.ravel()
-    a, b = inner(error, error) ** 0.5, inner(y, y) ** 0.5
-    return inner(error, y) / (a * b) if a and b else 0.0
+def _correlation(error: Boxed, y: Boxed) -> float:
+    """Returns the cosine; 0 where either vanishes."""
+    return cosine(error, y) if rms(error) and rms(y) else 0.0

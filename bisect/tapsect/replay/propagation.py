@@ -10,6 +10,8 @@ import numpy as np
 from debugtaps import Array, EngineFailure
 from tapsect.replay.reference import Reference
 from tapsect.replay.regions import Replay
+from tapsect.rounding.boxes import Box, lazily, wide
+from tapsect.rounding.deviation import gap, kept
 from tapsect.rounding.floors import rms
 
 __all__ = ["Inherited", "inherited"]
@@ -51,8 +53,10 @@ def inherited(
 def _error(replayed: Array, plain: Array) -> float | None:
     if replayed.shape != plain.shape or replayed.dtype.kind != "f":
         return None
-    y, r = replayed.astype(np.float64), plain.astype(np.float64)
-    finite = np.isfinite(y) & np.isfinite(r)
-    y, r = np.where(finite, y, 0.0), np.where(finite, r, 0.0)
-    scale = rms(y)
-    return rms(y - r) / scale if scale else None
+    y, r = wide(replayed), wide(plain)
+
+    def even(box: Box) -> Array:
+        return np.where(np.isfinite(r[box]), y[box], 0.0)
+
+    scale = rms(kept(lazily(y.shape, even)))
+    return rms(gap(replayed, plain)) / scale if scale else None

@@ -11,14 +11,14 @@ import numpy as np
 import numpy.typing as npt
 
 from debugtaps import Tolerance
+from tapsect.rounding.boxes import Boxed, lazily, parts, wide
+from tapsect.rounding.deviation import end_floor, end_ratios, gap, kept, nonfinite
 from tapsect.rounding.discrete import differing
-from tapsect.rounding.floors import Limit, Ratios, cosine, ratios, rms, step_of
+from tapsect.rounding.floors import Limit, cosine, rms
 
 __all__ = [
-    "CHANCE",
     "End",
     "Measured",
-    "end_floor",
     "judge_output",
     "same_answer",
     "same_failure",
@@ -76,17 +76,6 @@ class End:
     def failing(self) -> bool:
         """Returns whether the output is in question."""
         return self.kind is not None
-
-
-def end_floor(base: Array, spread: Array, u: float) -> Array:
-    """Returns the end-to-end floor of each element.
-
-    The spread, never less than what storing the element rounds and a quarter u of the tensor's
-    rms: eight samples may all fall near zero by chance, and a saturated element does not move.
-    """
-    y = np.where(np.isfinite(base), base, 0.0)
-    least = np.hypot(0.29 * u * np.abs(y), 0.25 * u * rms(y))
-    return np.asarray(np.hypot(spread, least))
 
 
 def judge_output(
@@ -154,35 +143,36 @@ def _discrete(
 def _distance(a: Array, b: Array) -> float | None:
     if a.dtype.kind in "OUSb" or b.dtype.kind in "OUSb":
         return None
-    return rms(a.astype(np.float64) - b.astype(np.float64))
+    x, y = wide(a), wide(b)
+    return rms(lazily(a.shape, lambda box: x[box] - y[box]))
 
 
 def _floats(
     name: str, engine: Array, base: Array, spread: Array | None, u: float, limit: Limit,
     tolerance: Tolerance | None,
 ) -> End:  # fmt: skip
-    e, r = engine.astype(np.float64), base.astype(np.float64)
-    ours, theirs = ~np.isfinite(e), ~np.isfinite(r)
-    counts = {
-        "nonfinite_engine": int(np.count_nonzero(ours)),
-        "nonfinite_reference": int(np.count_nonzero(theirs)),
-    }
-    drift = np.zeros(r.shape) if spread is None else spread.astype(np.float64)
-    alike = (e == r) | (np.isnan(e) & np.isnan(r))
-    lost = (ours | theirs) & ~alike & np.isfinite(drift)
-    finite = ~(ours | theirs)
-    error = np.where(finite, np.abs(np.where(finite, e, 0) - np.where(finite, r, 0)), 0.0)
+    e, r, shape = wide(engine), wide(base), base.shape
+    drift = wide(np.broadcast_to(0.0, shape) if spread is None else spread)
+    counts, lost = nonfinite(e, r, drift)
+
+    def finite(values: Boxed, other: Boxed) -> Boxed:
+        """Returns values with nothing where either side is not finite."""
+        if not any(counts.values()):
+            return values
+        return lazily(shape, lambda box: np.where(np.isfinite(other[box]), kept(values)[box], 0.0))
+
+    ours, theirs = finite(e, r), finite(r, e)
+    error = lazily(shape, lambda box: np.abs(ours[box] - theirs[box]))
     floor = end_floor(r, drift, u)
-    found = _ratios(error, floor, r, drift, u, limit)
+    size = rms(kept(floor))
+    found = end_ratios(error, floor, size, r, drift, u, limit)
     facts: dict[str, Any] = {
-        "error": rms(error), "scale": rms(np.where(theirs, 0, r)),
-        "floor": rms(np.where(np.isfinite(floor), floor, 0.0)),
-        "max_abs": float(error.max(initial=0.0)),
-        "cosine": cosine(np.where(finite, r, 0), np.where(finite, e, 0)), **counts,
-        "norm": found.norm,
+        "error": rms(error), "scale": rms(kept(r)), "floor": size,
+        "max_abs": max((float(p.max(initial=0.0)) for (p,) in parts(error)), default=0.0),
+        "cosine": cosine(theirs, ours), **counts, "norm": found.norm,
     }  # fmt: skip
-    if np.any(lost):
-        seen = f"{int(np.count_nonzero(lost))} elements are non-finite on one side only"
+    if lost:
+        seen = f"{lost} elements are non-finite on one side only"
         return End(name, "nonfinite", float("inf"), reason=seen, **facts)
     if tolerance is not None:
         why = tolerance.exceeded(name, engine, base)
@@ -194,24 +184,6 @@ def _floats(
     failing = found.exceed(limit, norm=limit.end)
     seen = f"error is {score:.3g} end-to-end floors (limit {limit.end:g})"
     return End(name, "accuracy" if failing else None, score, reason=seen, **facts)
-
-
-CHANCE = 0.01
-"""How likely the worst slice of one correct output may stand above what luck explains."""
-
-
-def _ratios(
-    error: Array, floor: Array, base: Array, drift: Array, u: float, limit: Limit
-) -> Ratios:  # fmt: skip
-    # What noise moves by more than its own size has long tails (a Softmax far from its winner):
-    # a deviation over few samples says too little of it, and it is held against the whole.
-    wild = np.isfinite(drift) & (drift > np.abs(base))
-    floor = np.where(wild, np.maximum(floor, rms(np.where(np.isfinite(floor), floor, 0.0))), floor)
-    found = ratios(error, floor, chance=CHANCE)
-    if found.exceed(limit, norm=limit.end) and (step := step_of(base, drift, u, smooth=1.0)):
-        jump = step_of(base, drift, u, smooth=4.0)
-        found = ratios(error, floor, chance=CHANCE, step=step, jump=jump)
-    return found
 
 
 def same_failure(
@@ -253,9 +225,7 @@ def _alike(
         return False
     if min(a.floors, b.floors) < 3.0:
         return True
-    r = base.astype(np.float64)
-    ex, ey = (np.nan_to_num(v.astype(np.float64) - r, posinf=0, neginf=0) for v in (x, y))
-    return cosine(ex, ey) >= 0.5
+    return cosine(gap(x, base), gap(y, base)) >= 0.5
 
 
 def same_answer(
@@ -279,7 +249,6 @@ def same_answer(
             continue
         if x.shape != y.shape or x.dtype.kind not in "fV":
             continue
-        gap = x.astype(np.float64) - y.astype(np.float64)
-        if rms(np.nan_to_num(gap, posinf=0.0, neginf=0.0)) > 2.0 * limit * end.floor:
+        if rms(gap(x, y)) > 2.0 * limit * end.floor:
             return False
     return True

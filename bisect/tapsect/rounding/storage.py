@@ -12,6 +12,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from tapsect.rounding.boxes import parts
+
 __all__ = ["fits_half", "stored_roundoff"]
 
 Array = npt.NDArray[Any]
@@ -34,7 +36,7 @@ def stored_roundoff(values: Array) -> float | None:
         return 0.0
     bits = np.ascontiguousarray(values).view(np.uint32)
     for u, mask in _GRIDS:
-        if not np.any(bits & np.uint32(mask)):
+        if not any(np.any(p & np.uint32(mask)) for (p,) in parts(bits)):
             return u if _varied(values) else None
     return 0.0
 
@@ -53,5 +55,5 @@ def fits_half(values: Array) -> bool:
     if values.size < _ENOUGH or values.dtype.itemsize < 4:
         return False
     with np.errstate(over="ignore"):
-        same = np.array_equal(values.astype(np.float16), values)
-    return bool(same) and _varied(values)
+        same = all(np.array_equal(p.astype(np.float16), p) for (p,) in parts(values))
+    return same and _varied(values)

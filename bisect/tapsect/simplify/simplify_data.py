@@ -12,7 +12,14 @@ from onnx import ModelProto, numpy_helper
 
 from debugtaps import Array
 from tapsect.reduction import Asked
-from tapsect.simplify.specimen import Specimen, changed, constants, plainness, replace_values
+from tapsect.simplify.specimen import (
+    READ,
+    Specimen,
+    changed,
+    constants,
+    plainness,
+    replace_values,
+)
 
 __all__ = ["simplify_constants", "simplify_inputs"]
 
@@ -108,6 +115,8 @@ def _with_inputs(
 def _plain(values: Array, way: Callable[[Array], Array]) -> Array:
     """Returns plainer values of the same type and shape; the same where that is none."""
     if values.dtype.kind not in "fiub" and values.dtype.name != "bfloat16":
+        return values
+    if values.size > READ:  # shapes were shrunk before
         return values
     if values.dtype.kind in "iub" and way not in (np.zeros_like, np.ones_like):
         return values

@@ -21,6 +21,7 @@ from debugtaps import Array
 from tapsect.onefile import LARGEST
 
 __all__ = [
+    "READ",
     "NodeList",
     "Specimen",
     "TooLarge",
@@ -35,6 +36,9 @@ __all__ = [
 ]
 
 NodeList = Sequence[NodeProto]
+
+READ = 1 << 20
+"""Values of a tensor that is worth being made plain."""
 
 
 class TooLarge(Exception):
@@ -177,7 +181,12 @@ def pruned(graph: GraphProto, *, top: bool = True) -> None:
 
 
 def plainness(array: Array) -> int:
-    """Returns how hard values are to read: 0 zeros, 1 ones, 2 small integers, 3 few, 4 others."""
+    """Returns how hard values are to read: 0 zeros, 1 ones, 2 small integers, 3 few, 4 others.
+
+    More than ``READ`` are others: nobody reads them, and to look at them costs memory.
+    """
+    if array.size > READ:
+        return 4
     if array.dtype.kind not in "fiub" and array.dtype.name != "bfloat16":
         return 0
     values = array.astype(np.float64).ravel()

@@ -38,7 +38,7 @@ class Sweep:
     Attributes:
         base: The outputs without noise.
         spread: For float outputs, the rms deviation from the base, element by element; infinite
-            where ``kept`` is 0.
+            where ``kept`` is 0.  Empty when there were no runs.
         changed: For the others, which elements any run changed.
         kept: How many runs count, by output; one that raised or changed a shape does not.
         notes: Why runs were dropped, outputs left out.

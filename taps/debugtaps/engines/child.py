@@ -32,6 +32,12 @@ if TYPE_CHECKING:
 # The framing is imported where it is used: it loads numpy, which need not be there to begin.
 WORKER_FILE = Path(__file__).with_name("worker.py")
 
+LARGE_GOES_BACK = {
+    "MALLOC_MMAP_THRESHOLD_": str(8 << 20),
+    "MALLOC_TRIM_THRESHOLD_": str(32 << 20),
+}
+"""Has glibc give large blocks back to the system: by itself it keeps most of what once was used."""
+
 _F_SETPIPE_SZ = 1031  # fcntl.F_SETPIPE_SZ, which Python names on Linux only
 _PIPE_BYTES = 1 << 20
 _HEARTBEAT_S = 0.25
@@ -112,7 +118,7 @@ class Child:
             stdout=self._log,
             stderr=self._log,
             cwd=cwd,
-            env=os.environ | {"PYTHONUNBUFFERED": "1"},
+            env=LARGE_GOES_BACK | os.environ | {"PYTHONUNBUFFERED": "1"},
             pass_fds=(request, reply),
             start_new_session=True,
         )

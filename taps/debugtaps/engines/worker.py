@@ -53,6 +53,7 @@ Read = Callable[[memoryview], None]
 LENGTH = struct.Struct("<Q")
 _PLAIN_KINDS = "biufc"
 _PIECE = 1 << 20
+_ELEMENTS = 1 << 20
 BIG = 1 << 20
 """Bytes of an array that goes through a file rather than through the pipe."""
 _ALIGN = 64
@@ -378,12 +379,14 @@ def option_names(cls: Any) -> List[str]:
 
 def factors(size: int, dtype: str, mode: str, u: float, seed: int) -> Any:
     """Returns one pool of relative noise: a vector of factors near one."""
-    if mode == "uniform":
-        random = np.random.Generator(np.random.PCG64(seed)).random(size)
-        values = 1.0 + u * (2.0 * random - 1.0)
-    else:
-        values = np.full(size, 1.0 + u * {"plus": 1.0, "minus": -1.0, "one": 0.0}[mode])
-    return values.astype(dtype_of(dtype, 0))
+    kind = dtype_of(dtype, 0)
+    if mode != "uniform":
+        return np.full(size, 1.0 + u * {"plus": 1.0, "minus": -1.0, "one": 0.0}[mode], kind)
+    generator, values = np.random.Generator(np.random.PCG64(seed)), np.empty(size, kind)
+    for start in range(0, size, _ELEMENTS):  # one stream, whatever the pieces
+        part = values[start : start + _ELEMENTS]
+        part[...] = 1.0 + u * (2.0 * generator.random(part.size) - 1.0)
+    return values
 
 
 def _is_float(array: Any) -> bool:
@@ -401,10 +404,13 @@ def window_of(pool: Any, start: int, shape: Sequence[int]) -> Any:
 
 
 class Spread:
-    """The mean square deviation of one output from its base, or where it ever changed."""
+    """The mean square deviation of one output from its base, or where it ever changed.
+
+    Beside base and sum, wide numbers are made of a piece at a time.
+    """
 
     def __init__(self, base: Any) -> None:
-        self.base = np.array(base, copy=True)
+        self.base = np.array(base, copy=True, order="C")
         self.kept = 0
         self.is_float = _is_float(self.base)
         self.total = np.zeros(self.base.shape, np.float64 if self.is_float else bool)
@@ -415,29 +421,39 @@ class Spread:
         if value.shape != self.base.shape or value.dtype != self.base.dtype:
             return
         self.kept += 1
-        if not self.is_float:
-            self.total |= np.asarray(value != self.base, dtype=bool)
-            return
-        kind = np.complex128 if self.base.dtype.kind == "c" else np.float64
-        with np.errstate(all="ignore"):
-            square = np.subtract(value, self.base, dtype=kind)
-            square = np.abs(square) ** 2 if kind is np.complex128 else square * square
-            if not np.isfinite(square.sum()):
-                gone = np.isnan(value.astype(kind)) & np.isnan(self.base.astype(kind))
-                alike = gone | (value == self.base)
-                square = np.where(np.isnan(square), np.inf, square)
-                square = np.where(alike, 0.0, square)
-            self.total += square
+        for total, new, base in self._pieces(self.total, np.ascontiguousarray(value), self.base):
+            if self.is_float:
+                with np.errstate(all="ignore"):
+                    total += self._square(new, base)
+            else:
+                total |= np.asarray(new != base, dtype=bool)
+
+    @staticmethod
+    def _pieces(*arrays: Any) -> Iterator[List[Any]]:
+        flat = [array.reshape(-1) for array in arrays]
+        for start in range(0, flat[0].size, _ELEMENTS):
+            yield [each[start : start + _ELEMENTS] for each in flat]
+
+    def _square(self, value: Any, base: Any) -> Any:
+        kind = np.complex128 if base.dtype.kind == "c" else np.float64
+        square = np.subtract(value, base, dtype=kind)
+        square = np.abs(square) ** 2 if kind is np.complex128 else square * square
+        if not np.isfinite(square.sum()):
+            gone = np.isnan(value.astype(kind)) & np.isnan(base.astype(kind))
+            square = np.where(np.isnan(square), np.inf, square)
+            square = np.where(gone | (value == base), 0.0, square)
+        return square
 
     def result(self) -> Any:
         """Returns the rms deviation (infinite when no run was kept) or the mask of changes."""
         if not self.is_float:
             return self.total
         kind = np.float64 if self.base.dtype in (np.float64, np.complex128) else np.float32
-        if self.kept == 0:
-            return np.full(self.base.shape, np.inf, kind)
-        with np.errstate(all="ignore"):
-            return np.sqrt(self.total / self.kept).astype(kind)
+        found = np.full(self.base.shape, np.inf, kind)
+        for piece, sums in self._pieces(found, self.total) if self.kept else ():
+            with np.errstate(all="ignore"):
+                piece[...] = np.sqrt(sums / self.kept)
+        return found
 
 
 # ---------------------------------------------------------------------------------- the server
@@ -581,12 +597,15 @@ class Server:
                     given[name] = np.asarray(value * window_of(made[pool], start, value.shape))
             return given
 
-        spreads, notes = {}, []
-        for name, value in self._answer(header, noisy({})).items():
-            if isinstance(value, (list, tuple, dict)) or value is None:
+        notes = []
+        plain = self._answer(header, noisy({}))
+        for name in list(plain):
+            if isinstance(plain[name], (list, tuple, dict)) or plain[name] is None:
                 notes.append("output %r left out: it is not a tensor" % name)
-            else:
-                spreads[name] = Spread(np.asarray(value))
+                del plain[name]
+        if not header["runs"]:
+            return {"kept": dict.fromkeys(plain, 0), "said": notes}, {"base": plain}
+        spreads = {name: Spread(np.asarray(plain.pop(name))) for name in list(plain)}
         for run in header["runs"]:
             try:
                 outputs = self._answer(header, noisy(run))
@@ -595,11 +614,13 @@ class Server:
                 continue
             for name in spreads.keys() & outputs.keys():
                 spreads[name].add(outputs.pop(name))
-        return {"kept": {n: s.kept for n, s in spreads.items()}, "said": notes}, {
-            "base": {n: s.base for n, s in spreads.items()},
-            "spread": {n: s.result() for n, s in spreads.items() if s.is_float},
-            "changed": {n: s.result() for n, s in spreads.items() if not s.is_float},
-        }
+        kept = {name: spread.kept for name, spread in spreads.items()}
+        found: Dict[str, Dict[str, Any]] = {"base": {}, "spread": {}, "changed": {}}
+        for name in kept:
+            spread = spreads.pop(name)  # its sum, twice as large as the tensor, goes with it
+            found["base"][name] = spread.base
+            found["spread" if spread.is_float else "changed"][name] = spread.result()
+        return {"kept": kept, "said": notes}, found
 
     def ask(self, header: Dict[str, Any], _: Groups) -> Tuple[Dict[str, Any], Groups]:
         """Answers an optional member of the engine or of a session; absent ones are null."""
