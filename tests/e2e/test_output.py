@@ -35,7 +35,7 @@ OUTCOMES: dict[str, tuple[dict[str, Any], str, str | None, str | None]] = {
     "nonfinite": (
         planted("nonfinite", limit=0.5, becomes="inf"), "diverges", "nonfinite", "engine_defect",
     ),
-    "crash": (planted("crash"), "diverges", "crash", "engine_defect"),
+    "crash": ({**planted("crash"), "budget": 0}, "diverges", "crash", "engine_defect"),
     "build error": (planted("build_error"), "diverges", "build_error", "engine_defect"),
     "not supported": (
         planted("build_error", message="no kernel for {node}"), "diverges", "build_error",

@@ -52,6 +52,16 @@ def told(out: Path) -> dict[str, Any]:
     return {key: body[key] for key in kept}
 
 
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], int]:
+    """Returns what a diagnosis says that nobody stops, and its builds."""
+    folder = tmp_path_factory.mktemp("whole")
+    zoo.chain_cnn(12).save(folder)
+    line = command(folder, folder / "out", folder / "count", 0.0)
+    assert subprocess.run(line, stdout=subprocess.DEVNULL, check=False).returncode == 1
+    return told(folder / "out"), lines(folder / "count")
+
+
 @pytest.mark.skipif(os.name != "posix", reason="signals")
 @pytest.mark.parametrize(
     ("how", "status", "probes"),
@@ -59,23 +69,19 @@ def told(out: Path) -> dict[str, Any]:
     ids=["killed-early", "killed-late", "ctrl-c"],
 )
 def test_stopped_diagnosis_goes_on_and_makes_no_probe_twice(
-    how: signal.Signals, status: int, probes: int, tmp_path: Path
+    how: signal.Signals, status: int, probes: int, whole: tuple[dict[str, Any], int], tmp_path: Path
 ) -> None:
     zoo.chain_cnn(12).save(tmp_path)
-    whole, part = tmp_path / "whole", tmp_path / "part"
-    count, other = tmp_path / "count", tmp_path / "other"
-    done = subprocess.run(
-        command(tmp_path, whole, other, 0.0), stdout=subprocess.DEVNULL, check=False
-    )
-    assert done.returncode == 1
+    part, count = tmp_path / "part", tmp_path / "count"
+    said, builds = whole
     again = command(tmp_path, part, count, 0.05)
     assert stopped(again, part, probes, how) == status
     before = lines(count)
     kept = lines(part / "journal.jsonl") - 1
     assert not (part / "result.json").exists()
-    assert before < lines(other)
+    assert before < builds
     assert subprocess.run(again, stdout=subprocess.DEVNULL, check=False).returncode == 1
-    assert told(part) == told(whole)
+    assert told(part) == said
     # What was being built when the end came was not written down; all else was.
-    assert lines(count) - before == lines(other) - kept
+    assert lines(count) - before == builds - kept
     assert before - kept <= 1

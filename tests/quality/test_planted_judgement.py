@@ -209,7 +209,9 @@ def test_wrong_reference_is_suspected(tmp_path: Path) -> None:
 
 def test_crash_needs_no_reference(tmp_path: Path) -> None:
     fault = {"kind": "crash", "nodes": ["block4/Conv"]}
-    found = diagnose(zoo.chain_cnn(), [fault], tmp_path, reference=f"{REFERENCES}:NoReference")
+    found = diagnose(
+        zoo.chain_cnn(), [fault], tmp_path, reference=f"{REFERENCES}:NoReference", budget=0
+    )
     finding = found.finding
     assert (finding.failure, finding.cause, finding.exit_code) == ("crash", "engine_defect", 1)
     assert "block4/Conv" in finding.culprit_nodes, trail_of(found)

@@ -55,6 +55,8 @@ def diagnose(
     """
     model, inputs = built.save(folder / "given")
     told = {"faults": [dict(f) for f in faults], "state": str(folder / "state"), **(options or {})}
+    if "inner" not in told:
+        told = {"intra_op_num_threads": 1, **told}  # idle ones would spin
     more = {"inputs": [inputs], "engine": "planted", "engine_options": told, **more}
     finding = tapsect.bisect(model, out=folder / "out", **more)
     found = Diagnosed(finding, folder / "out")
