@@ -1,29 +1,29 @@
 """Builds that are counted, remembered and written down before they count.
 
-A probe is one build of one candidate and its runs on the samples.  Its key is its content: the
-candidate's bytes, the taps, the engine with its options and the inputs.
+A probe is one build of one candidate and its runs on the samples.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
 import statistics
+import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
-import numpy as np
-
-from debugtaps import Array, Build, EngineFailure, EnvironmentFailure, Host, WorkerError
+from debugtaps import Build, EngineFailure, EnvironmentFailure, Host, WorkerError
+from tapsect.ahead import Ahead
 from tapsect.journal import Journal, Outcome
+from tapsect.request import About, Request, Sample, content_key, digest_of
 
 __all__ = ["BuildsSpent", "Prober"]
 
-Sample = Mapping[str, Array]
+WORTH_AHEAD_S = 0.5
+"""From here a build takes longer than a further worker takes to start."""
 
 
 class BuildsSpent(EnvironmentFailure):
@@ -32,13 +32,8 @@ class BuildsSpent(EnvironmentFailure):
     limit = "builds"
 
 
-def _digest(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
 class Prober:
-    """Probes one engine.
+    """Probes one engine, in as many workers as it is given.
 
     Args:
         host: The engine's worker.
@@ -46,6 +41,7 @@ class Prober:
         identity: Engine, options and interpreter, for the key.
         timeout: Seconds a first build may take; later ones get five times the longest good one.
         most: Probes that may be made; without it, as many as it takes.
+        further: Workers of the same engine for probes that are begun early; the prober ends them.
 
     Attributes:
         builds: Probes so far, those that an earlier process made included; each counts once.
@@ -55,7 +51,7 @@ class Prober:
 
     def __init__(
         self, host: Host, journal: Journal, identity: str, timeout: float,
-        most: int | None = None,
+        most: int | None = None, further: Sequence[Host] = (),
     ) -> None:  # fmt: skip
         self.host, self.journal, self.identity = host, journal, identity
         self.most = most
@@ -64,7 +60,16 @@ class Prober:
         self.builds = 0
         self.runs = 0
         self.epoch = 0
+        self.options = dict(host.spec.options)
+        self._slowest, self._closed = 0.0, False
         self._counted: set[str] = set()
+        self._hosts = (host, *further)
+        self._writing = threading.Lock()
+        self._ahead: Ahead[Request, Outcome] | None = None
+        if further:
+            self._ahead = Ahead(
+                lambda asked, lane: self._made(asked, self._hosts[lane]), len(self._hosts)
+            )
 
     @property
     def exposes(self) -> bool:
@@ -81,72 +86,80 @@ class Prober:
         """Returns the seconds the next build or run may take."""
         return min(self.limit, max(10.0, 5 * self.longest)) if self.longest else self.limit
 
-    def key(self, model: bytes, taps: Sequence[str], samples: Sequence[Sample], salt: str) -> str:
-        """Returns the content key of a probe."""
-        digest = hashlib.sha256(self.identity.encode())
-        for part in (model, "\0".join(taps).encode(), salt.encode()):
-            digest.update(hashlib.sha256(part).digest())
-        for sample in samples:
-            for name in sorted(sample):
-                value = np.ascontiguousarray(sample[name])
-                digest.update(f"{name}{value.dtype}{value.shape}".encode())
-                if value.dtype.kind in "OU":
-                    digest.update(repr(value.tolist()).encode())
-                else:
-                    digest.update(
-                        value.view(np.uint8).data if value.size and value.ndim else value.tobytes()
-                    )
-        return digest.hexdigest()
-
-    def look(
-        self,
-        model: Path,
-        samples: Sequence[Sample],
-        *,
-        taps: Sequence[str] = (),
-        purpose: str = "",
-        fresh: int = 0,
-        details: bool = False,
-        kernels: bool = False,
-        keep: bool = True,
-        timed: bool = False,
-        plan: Path | None = None,
-    ) -> Outcome:
-        """Builds ``model``, runs every sample, writes the probe down and returns it.
+    def request(
+        self, model: Path, samples: Sequence[Sample], *, fresh: int = 0, **about: Unpack[About]
+    ) -> Request:
+        """Returns what to ask.
 
         Args:
             model: The candidate, taps promoted.
             samples: Feeds; those the candidate does not read are ignored.
-            taps: Tensors among its outputs that are taps.
-            purpose: For the journal.
             fresh: Distinguishes repeated probes of equal content.
-            details: Whether to ask for fusions and precisions as well.
-            kernels: Whether to ask for fusions where the engine has to build once more to tell.
-            keep: Whether values are worth keeping for a resumed diagnosis.
-            timed: Whether to measure the latency of the first sample as well.
-            plan: A file of the engine's to load, in place of a build.
+            **about: The fields of a request of these names.
+        """
+        plan = about.get("plan")
+        salt = f"{self.epoch}.{fresh}" + (f".{digest_of(plan)}" if plan is not None else "")
+        key = content_key(self.identity, model.read_bytes(), about.get("taps", ()), samples, salt)
+        return Request(key, model, samples, self.options, **about)
+
+    def begin(self, requests: Iterable[Request]) -> None:
+        """Begins what is likely to be asked next, where workers are there and builds are slow.
+
+        Args:
+            requests: The nearest first; only as many are taken as can be begun.
+        """
+        if self._ahead is not None and self._slowest >= WORTH_AHEAD_S:
+            self._ahead.begin(each for each in requests if each.key not in self.journal.known)
+
+    @property
+    def foresees(self) -> bool:
+        """Returns whether there are workers for what may be asked later."""
+        return self._ahead is not None
+
+    @property
+    def idle(self) -> int:
+        """Returns how many builds were begun early and never asked for."""
+        return self._ahead.idle if self._ahead is not None else 0
+
+    def look(
+        self, model: Path, samples: Sequence[Sample], *, fresh: int = 0, **about: Unpack[About]
+    ) -> Outcome:
+        """Returns ``ask`` of the ``request`` with the same arguments."""
+        return self.ask(self.request(model, samples, fresh=fresh, **about))
+
+    def ask(self, request: Request) -> Outcome:
+        """Builds the model, runs every sample, writes the probe down and returns it.
 
         Raises:
             BuildsSpent: As many probes were made as may be.
         """
-        salt = f"{self.epoch}.{fresh}" + (f".{_digest(plan)}" if plan is not None else "")
-        key = self.key(model.read_bytes(), taps, samples, salt)
         if self.most is not None and self.builds >= self.most:
             raise BuildsSpent(f"stopped after {self.builds} builds, as many as were allowed")
-        again = key in self._counted
-        self._counted.add(key)
+        again = request.key in self._counted
+        self._counted.add(request.key)
         self.builds += not again
-        known = self.journal.recall(key)
-        if known is not None:
-            self.runs += 0 if again else len(samples)
-            self.longest = max(self.longest, 0.0 if known.failure else known.seconds)
-            return known
-        outcome = self._probe(
-            model, samples, taps, details=details, kernels=kernels, timed=timed, plan=plan
-        )
-        if keep:
-            self.journal.record(key, outcome, purpose)
+        known = self.journal.recall(request.key)
+        outcome = known or self._asked(request)
+        if known is None or not again:
+            failed_run = outcome.failure is not None and outcome.failure.phase == "run"
+            self.runs += len(outcome.values) + failed_run
+        self.longest = max(self.longest, 0.0 if outcome.failure else outcome.seconds)
         return outcome
+
+    def _asked(self, request: Request) -> Outcome:
+        if self._ahead is not None:
+            return self._ahead(request)
+        return self._made(request, self.host)
+
+    def close(self) -> None:
+        """Ends the further workers, and what was begun early; the engine's own dies with it."""
+        self._closed = True
+        if self._ahead is not None:
+            for host in self._hosts:
+                host.abort()  # nobody waits for what was begun and not asked for
+            self._ahead.close()
+            for host in self._hosts[1:]:
+                host.close()
 
     @contextmanager
     def turned(self, options: Mapping[str, Any]) -> Iterator[None]:
@@ -155,37 +168,53 @@ class Prober:
         Raises:
             WorkerError, MissingPackage, SpecError: It cannot be set up with these.
         """
-        usual, identity = dict(self.host.spec.options), self.identity
+        usual = self.options
+        with self.meaning(options):
+            try:
+                self.host.turn(options)
+                yield
+            finally:
+                self.host.turn(usual)
+
+    @contextmanager
+    def meaning(self, options: Mapping[str, Any]) -> Iterator[None]:
+        """Has requests mean the engine with other options for as long as it lasts."""
+        usual, identity = self.options, self.identity
         self.identity = f"{identity} {json.dumps(dict(options), sort_keys=True, default=str)}"
+        self.options = dict(options)
         try:
-            self.host.turn(options)
             yield
         finally:
-            self.identity = identity
-            self.host.turn(usual)
+            self.identity, self.options = identity, usual
 
-    def _probe(
-        self, model: Path, samples: Sequence[Sample], taps: Sequence[str], *, details: bool,
-        kernels: bool = False, timed: bool = False, plan: Path | None = None,
-    ) -> Outcome:  # fmt: skip
+    def _made(self, request: Request, host: Host) -> Outcome:
+        with host.lock:  # options and build belong together
+            host.turn(request.options)
+            outcome = self._probe(request, host)
+        self._slowest = max(self._slowest, outcome.seconds)
+        if request.keep and not self._closed:  # what was ended shows nothing
+            with self._writing:
+                self.journal.record(request.key, outcome, request.purpose)
+        if request.own:
+            request.model.unlink(missing_ok=True)
+        return outcome
+
+    def _probe(self, request: Request, host: Host) -> Outcome:
         start = time.monotonic()
         build: Build | None = None
+        samples = request.samples
         try:
-            if plan is not None:
-                build = self.host.load(plan, timeout=self.timeout)
+            limit = min(self.limit, max(self.timeout, request.patience * self.longest))
+            if request.plan is not None:
+                build = host.load(request.plan, timeout=limit)
             else:
-                build = self.host.build(model, taps, timeout=self.timeout, samples=samples)
-            values: list[Mapping[str, Array]] = []
-            for sample in () if self.host.builds_only else samples:
-                self.runs += 1
-                values.append(build.run(sample, timeout=self.timeout))
-            told = self._details(build, kernels=kernels) if details else Outcome()
+                build = host.build(request.model, request.taps, timeout=limit, samples=samples)
+            ran = () if host.builds_only else samples
+            values = tuple(build.run(sample, timeout=limit) for sample in ran)
+            told = self._details(build, kernels=request.kernels) if request.details else Outcome()
             seconds = time.monotonic() - start
-            self.longest = max(self.longest, seconds)
-            latency = statistics.median(build.time(samples[0])) if timed else None
-            return replace(
-                told, values=tuple(values), seconds=seconds, latency=latency, said=build.said
-            )
+            latency = statistics.median(build.time(samples[0])) if request.timed else None
+            return replace(told, values=values, seconds=seconds, latency=latency, said=build.said)
         except EngineFailure as failure:
             return Outcome((), failure, seconds=time.monotonic() - start)
         finally:

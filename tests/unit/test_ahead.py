@@ -11,12 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from support.reducing import FAULT, chain, culprits, residual
-from tapsect.minimal.ahead import Ahead
+from tapsect.ahead import Ahead
 from tapsect.reduction import Answer, Candidate, Problem, Reduced, reduce
 from tapsect.verdict import Verdict
 
 
-def asked_in_lanes(fails: object, jobs: int, seen: list[Candidate]) -> Ahead[Candidate]:
+def asked_in_lanes(fails: object, jobs: int, seen: list[Candidate]) -> Ahead[Candidate, Answer]:
     def ask(candidate: Candidate, lane: int) -> Answer:
         assert 0 <= lane < jobs
         seen.append(candidate)

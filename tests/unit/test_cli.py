@@ -74,7 +74,7 @@ def test_every_option_reaches_the_diagnosis(diagnosis: Called) -> None:
         --engine onnx --engine-option a=1 b=x,y --engine-python py --reference g.npz
         --reference-model r.onnx --precision fp16 --atol 1e-3 y:0.5 --rtol 1e-2
         --check-error-stat max --max-mape 3 --judge j.py:f --tap-memory 512MiB
-        --timeout 5 --budget 7 --out o --seed 3 --tap-mode border --engine-file p.plan"""
+        --timeout 5 --budget 7 --jobs 3 --out o --seed 3 --tap-mode border --engine-file p.plan"""
     assert main(words.split()) == 0
     progress = diagnosis.options.pop("progress")
     assert callable(progress.step)
@@ -100,6 +100,7 @@ def test_every_option_reaches_the_diagnosis(diagnosis: Called) -> None:
         "engine_file": Path("p.plan"),
         "timeout": 5.0,
         "budget": 7.0,
+        "jobs": 3,
         "out": Path("o"),
         "seed": 3,
     }

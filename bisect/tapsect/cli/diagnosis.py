@@ -43,6 +43,7 @@ def bisect(
     tap_mode: o.TapMode = "auto",
     timeout: o.Timeout = 600.0,
     budget: o.Budget = 120.0,
+    jobs: o.Jobs = 1,
     out: o.Out = None,
     html: o.Html = False,
     seed: o.Seed = 0,
@@ -98,8 +99,8 @@ def bisect(
                 engine_options=settings or None, engine_python=engine_python,
                 engine_file=engine_file, reference=reference, reference_model=reference_model,
                 precision=precision, tolerance=tolerance, judge=judge, tap_memory=memory,
-                tap_mode=tap_mode, timeout=timeout, budget=budget, out=folder, seed=seed,
-                progress=progress, command=("tapsect", *sys.argv[1:]), begun=begun,
+                tap_mode=tap_mode, timeout=timeout, budget=budget, jobs=jobs, out=folder,
+                seed=seed, progress=progress, command=("tapsect", *sys.argv[1:]), begun=begun,
             )  # fmt: skip
         from tapsect.report import write_page, write_reports
 

@@ -81,6 +81,7 @@ def fix(
     judge: o.Judge = None,
     timeout: o.Timeout = 600.0,
     budget: FixBudget = 120.0,
+    jobs: o.Jobs = 1,
     out: o.Out = None,
     seed: o.Seed = 0,
     quiet: o.Quiet = False,
@@ -124,7 +125,7 @@ def fix(
                 engine_python=engine_python, reference=reference,
                 reference_model=reference_model, precision=precision,
                 tolerance=Tolerance.parse(atol=atol or (), rtol=rtol or ()), judge=judge,
-                timeout=timeout, budget=budget, out=folder, seed=seed, progress=progress,
+                timeout=timeout, budget=budget, jobs=jobs, out=folder, seed=seed, progress=progress,
                 command=("tapsect", *sys.argv[1:]),
             )  # fmt: skip
         write_reports(make_folder(folder), finding)

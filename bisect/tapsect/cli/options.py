@@ -19,6 +19,7 @@ __all__ = [
     "Html",
     "InputShapes",
     "Inputs",
+    "Jobs",
     "Json",
     "Judge",
     "MaxMape",
@@ -162,6 +163,9 @@ Timeout = Annotated[
 Budget = Annotated[
     float,
     typer.Option(metavar="SECONDS", min=0.0, help="Time for making the failing case smaller."),
+]
+Jobs = Annotated[
+    int, typer.Option(metavar="N", min=1, help="Builds at a time; the result is the same.")
 ]
 Out = Annotated[
     Path | None,

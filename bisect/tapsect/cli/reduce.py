@@ -90,9 +90,6 @@ ConfirmOf = Annotated[
         help="The check may be flaky: measure its rate; the end must fail K of N times.",
     ),
 ]  # fmt: skip
-Jobs = Annotated[
-    int, typer.Option(metavar="N", min=1, help="Checks at a time; the result is the same.")
-]
 MinGood = Annotated[
     Path | None,
     typer.Option(metavar="FILE", help="Write the nearest model that passes here, too."),
@@ -127,7 +124,7 @@ def reduce(
     no_reduce_outputs: KeepOutputs = False,
     fold_size_threshold: FoldSize = "16MiB",
     confirm: ConfirmOf = None,
-    jobs: Jobs = 1,
+    jobs: o.Jobs = 1,
     min_good: MinGood = None,
     iter_artifact: IterArtifact = Path("tapsect_candidate.onnx"),
     artifacts: c.ArtifactFiles = None,

@@ -68,6 +68,7 @@ def repeat(
     runs: Runs = None,
     ask: AskMe = False,
     save_tactics: SaveTactics = None,
+    jobs: o.Jobs = 1,
     artifacts: c.ArtifactFiles = None,
     artifacts_dir: c.ArtifactsDir = Path("tapsect_artifacts"),
     fail_regex: c.FailRegex = None,
@@ -111,7 +112,7 @@ def repeat(
     line = c.command_line(check, fail_regex, fail_code, ignore_fail_code, check_timeout, CANDIDATE)
     files = [*(artifacts or ()), *([save_tactics] if save_tactics else ())]
     made = check_of(line, runs, ask=ask, artifacts=c.sorted_artifacts(files, artifacts_dir))
-    plan = Plan(options, made, _until(until), save_tactics)
+    plan = Plan(options, made, _until(until), save_tactics, jobs)
     with watching(quiet=quiet or ask) as progress:
         found = repeat_builds(plan, progress=progress)
     write_reports(make_folder(found.folder), found.finding)

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import itertools
 import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import onnx
@@ -15,8 +17,10 @@ from debugtaps import EngineFailure, ModelError, load_graph
 from tapsect.candidate import Candidate
 from tapsect.localize.examine import Examined, Examiner, Recorded
 from tapsect.probe import Prober
-from tapsect.reduction import Answer, Confirm, DoesNotFail, reduce
+from tapsect.reduction import Answer, Confirm, DoesNotFail, Reduced, reduce
 from tapsect.replay.reference import Reference
+from tapsect.request import Request
+from tapsect.search.foresight import begun_early
 from tapsect.simplify import TABLE, Simplification, Specimen, TooLarge, specimen, whole
 from tapsect.verdict import Signature, Verdict
 
@@ -36,7 +40,6 @@ def beautify(
         wanted: The fault that it shows.
         budget: Seconds that it may take.
     """
-    prober = examiner.prober
     deadline = time.monotonic() + budget
     flaky = examiner.repeats > 1 or examiner.kind == "timeout"
     if final.model is None or flaky or final.verdict is not Verdict.DIVERGES:
@@ -47,24 +50,58 @@ def beautify(
         model = whole(onnx.load(final.model, load_external_data=False), examiner.folder)
     except TooLarge:
         return final
-    fresh = itertools.count(1)
+    asked, start = _Asked(examiner, folder), specimen(model, final.feeds)
 
-    def look(candidate: Specimen, fresh: int = 0) -> Answer:
-        seen = examine_specimen(candidate, prober, examiner.reference, examiner, folder, fresh)
-        return seen.verdict, seen.signature
+    def search(ask: Callable[[_Look], Answer]) -> Reduced[Specimen] | DoesNotFail:
+        fresh = itertools.count(1)
+        problem = Simplification(
+            start, lambda s: ask((s, 0)), signature=wanted, recheck=lambda s: ask((s, next(fresh))),
+            spent=lambda: problem.calls >= LOOKS or time.monotonic() >= deadline,
+        )  # fmt: skip
+        return reduce(problem, passes=TABLE, confirm=Confirm(1, 1))
 
-    problem = Simplification(
-        specimen(model, final.feeds), look, signature=wanted,
-        recheck=lambda s: look(s, next(fresh)),
-        spent=lambda: problem.calls >= LOOKS or time.monotonic() >= deadline,
-    )  # fmt: skip
-    result = reduce(problem, passes=TABLE, confirm=Confirm(1, 1))
-    if isinstance(result, DoesNotFail) or not result.confirmed:
+    either: tuple[Answer, ...] = ((Verdict.AGREES, None), (Verdict.DIVERGES, wanted))
+    result = begun_early(search, asked, asked.begin, lambda _: either)
+    if isinstance(result, DoesNotFail) or not result.confirmed or asked.last is None:
         return final
-    plain = examine_specimen(
-        result.candidate, prober, examiner.reference, examiner, folder, next(fresh)
-    )
-    return plain if plain.verdict is Verdict.DIVERGES else final
+    return asked.last  # the fresh look that confirmed the result
+
+
+_Look = tuple[Specimen, int]
+"""A whole model, and which of several looks at it."""
+
+
+class _Asked:
+    """What whole models show, as the examiner of a part judges them.
+
+    Attributes:
+        last: The last look.
+    """
+
+    def __init__(self, like: Examiner, folder: Path) -> None:
+        self.like, self.folder = like, folder
+        self.last: Examined | None = None
+
+    def __call__(self, look: _Look) -> Answer:
+        like, (candidate, fresh) = self.like, look
+        self.last = examine_specimen(
+            candidate, like.prober, like.reference, like, self.folder, fresh
+        )
+        return self.last.verdict, self.last.signature
+
+    def begin(self, looks: Iterable[_Look]) -> None:
+        """Begins builds that are near."""
+        if self.like.prober.foresees:
+            requests = itertools.starmap(self._request, looks)
+            self.like.prober.begin(each for each in requests if each is not None)
+
+    def _request(self, candidate: Specimen, fresh: int) -> Request | None:
+        like = self.like
+        with suppress(EngineFailure, ModelError, ValueError):
+            opened = _opened(candidate, like.prober, like.reference, like, self.folder)
+            with opened as (examiner, part):
+                return examiner.request(part, "reference", fresh)
+        return None
 
 
 def examine_specimen(
@@ -81,32 +118,41 @@ def examine_specimen(
         folder: Where the model is written.
         fresh: Distinguishes repeated looks.
     """
+    try:
+        with _opened(specimen, prober, reference, like, folder) as (examiner, candidate):
+            return examiner.examine(candidate, "reference", fresh=fresh)
+    except (EngineFailure, ModelError, ValueError):
+        return Examined(Verdict.INVALID, None)
+
+
+@contextmanager
+def _opened(
+    specimen: Specimen, prober: Prober, reference: Reference, like: Examiner, folder: Path
+) -> Iterator[tuple[Examiner, Candidate]]:
+    """Gives a whole model as a part of itself, and who examines it.
+
+    Raises:
+        ModelError, EngineFailure, ValueError: It is no model that can be run.
+    """
     folder = specimen.outside or folder
     path = folder / "specimen.onnx"
     path.write_bytes(specimen.model)
-    try:
-        graph = load_graph(path, folder)
-    except ModelError:
-        return Examined(Verdict.INVALID, None)
+    graph = load_graph(path, folder)
     own = Reference(
         graph, reference.host, folder, stated=reference.stated, seed=reference.seed,
         largest=reference.largest,
     )  # fmt: skip
-    shown = [t for t in graph.outputs if t in graph.producer]
-    shown.sort(key=lambda t: graph.producer[t])
-    if not shown or any(name not in specimen.feeds for name in graph.inputs):
-        return Examined(Verdict.INVALID, None)
     try:
+        shown = [t for t in graph.outputs if t in graph.producer]
+        shown.sort(key=lambda t: graph.producer[t])
+        if not shown or any(name not in specimen.feeds for name in graph.inputs):
+            raise ValueError("nothing is shown, or an input has no value")
         own.complete(specimen.feeds)
-        recorded = Recorded(own, specimen.feeds, {})
         examiner = Examiner(
-            own, prober, recorded, folder, kind=like.kind, classes=like.classes,
-            tolerance=like.tolerance,
+            own, prober, Recorded(own, specimen.feeds, {}), folder, kind=like.kind,
+            classes=like.classes, tolerance=like.tolerance,
         )  # fmt: skip
         examiner.bar, examiner.repeats = like.bar, like.repeats
-        nodes = own.topology.ancestors(shown)
-        return examiner.examine(Candidate(nodes, tuple(shown)), "reference", fresh=fresh)
-    except (EngineFailure, ValueError):
-        return Examined(Verdict.INVALID, None)
+        yield examiner, Candidate(own.topology.ancestors(shown), tuple(shown))
     finally:
         own.close()

@@ -14,7 +14,8 @@ from tapsect.diagnose.shrink import GraphStructure, shrink
 from tapsect.diagnose.subject import Subject
 from tapsect.diagnose.unsteady import confidence_in, looks_for, measure_part
 from tapsect.localize.confirm import Confirmed, confirm, grown
-from tapsect.localize.examine import ERRORS, Examined, Examiner, Recorded
+from tapsect.localize.errors import ERRORS
+from tapsect.localize.examine import Examined, Examiner, Recorded
 from tapsect.localize.taps import Ends, Located, Suspect
 from tapsect.reduction import DoesNotFail, Reduced
 from tapsect.verdict import Verdict

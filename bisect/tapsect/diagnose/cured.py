@@ -4,19 +4,25 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from debugtaps import SpecError, WorkerError
-from tapsect.axes.knobs import Turns, applied
+from tapsect.axes.knobs import Test, Turns, applied, find_cures
 from tapsect.diagnose.ends import EndJudge
 from tapsect.diagnose.subject import Subject
 from tapsect.journal import Outcome
 from tapsect.localize.taps import Ends
+from tapsect.request import Request
+from tapsect.search.foresight import begun_early
 
 __all__ = ["CureTest", "Tried"]
+
+Asks = Callable[[], Request | None]
+
+_EITHER = (False, True)
 
 TIMED = 7_000
 """Numbers of fresh probes from here on are those whose latency is measured."""
@@ -65,6 +71,43 @@ class CureTest:
         """Returns whether these settings cure."""
         looks = (self.look(turns, fresh=n) for n in range(self.repeats))
         return not self.spent and all(self.helps(tried) for tried in looks)
+
+    def find(
+        self, grouped: Sequence[Turns], *, test: Test | None = None, request: Asks | None = None,
+        most: int = 1, thorough: bool = False, kept: Turns = (),
+    ) -> list[Turns]:  # fmt: skip
+        """Returns sets of settings that each cure; see ``find_cures``.
+
+        Args:
+            grouped: Settings, by group.
+            test: Whether settings cure; asks the whole model when None.
+            request: What ``test`` builds first, for builds that are begun early.
+            most: As of ``find_cures``.
+            thorough: As of ``find_cures``.
+            kept: As of ``find_cures``.
+        """
+        test, request = test or self, request or self._request
+
+        def search(ask: Test) -> list[Turns]:
+            return find_cures(grouped, ask, most=most, thorough=thorough, kept=kept)
+
+        if not self.subject.prober.foresees:
+            return search(test)
+        return begun_early(search, test, lambda sets: self._begin(sets, request), lambda _: _EITHER)
+
+    def _begin(self, sets: Iterable[Turns], request: Asks) -> None:
+        usual, prober = self.subject.specs[0].options, self.subject.prober
+
+        def asked(turns: Turns) -> Request | None:
+            with prober.meaning(applied(usual, turns)):
+                return request()
+
+        if not self.spent:
+            prober.begin(found for turns in sets if (found := asked(turns)) is not None)
+
+    def _request(self) -> Request | None:
+        subject = self.subject
+        return subject.prober.request(subject.model, subject.samples, purpose="fix")
 
     def helps(self, tried: Tried) -> bool:
         """Returns whether a try is good enough."""

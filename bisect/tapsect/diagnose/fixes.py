@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from debugtaps import EngineFailure, SpecError, UsageError, WorkerError, write_atomic
-from tapsect.axes.knobs import Turns, find_cures, groups, setting
+from tapsect.axes.knobs import Turns, groups, setting
 from tapsect.diagnose.cured import CureTest, Tried
 from tapsect.diagnose.ends import EndJudge
 from tapsect.diagnose.frozen import check_shapes, frozen
@@ -31,6 +31,7 @@ from tapsect.diagnose.subject import Subject
 from tapsect.diagnose.told import Told
 from tapsect.diagnose.unsteady import looks_for
 from tapsect.finding import Fix
+from tapsect.request import Request
 from tapsect.verdict import Verdict
 
 __all__ = ["FIXABLE", "FIXED", "check_fixing", "fix"]
@@ -197,11 +198,11 @@ class _Fixer:
         hints = self.on_case(grouped)
         cures = [cure for turns in hints or () for cure in self.completed(turns, grouped)]
         if not cures and (hints is None or self.asked):
-            cures = find_cures(grouped, self.test, most=self.most, thorough=self.asked)
+            cures = self.test.find(grouped, most=self.most, thorough=self.asked)
         word = "cured"
         if not cures and self.told.cause == "precision_limit" and self.rounding():
             # Rounding has no cure that is free of it: what halves the error is worth telling.
-            word, cures = "halved or better", find_cures(grouped, self.test, most=self.most)
+            word, cures = "halved or better", self.test.find(grouped, most=self.most)
         count = sum(len(group) for group in grouped)
         confirmed = [turns for turns in cures if self.confirmed(turns)]
         if confirmed:
@@ -223,7 +224,7 @@ class _Fixer:
             return [turns]
         options = {turn.option for turn in turns}
         alike = [group for group in grouped if options & {turn.option for turn in group}]
-        return find_cures(alike, self.test, kept=turns)
+        return self.test.find(alike, kept=turns)
 
     def price(self, count: int) -> str:
         words = f"{self.test.tries} builds of the whole model for {count} settings"
@@ -248,7 +249,10 @@ class _Fixer:
             except (SpecError, WorkerError):
                 return False
 
-        return find_cures(grouped, cures, most=self.most)
+        def request() -> Request | None:
+            return examiner.request(candidate, source, SMALL)
+
+        return self.test.find(grouped, test=cures, request=request, most=self.most)
 
     def confirmed(self, turns: Turns) -> bool:
         """Returns whether a fresh process agrees; writes the fix down."""

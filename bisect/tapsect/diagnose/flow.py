@@ -70,6 +70,7 @@ def diagnose(
     fixing: Fixing | None = None,
     begun: Workers | None = None,
     most_builds: int | None = None,
+    jobs: int = 1,
 ) -> Finding:
     """Finds where an engine first diverges from its reference, why, and the smallest failing case.
 
@@ -100,6 +101,7 @@ def diagnose(
         fixing: What to try as a cure; only what is cheap if None.
         begun: Workers of engine and reference that load already; new ones if None.
         most_builds: Builds that may be made; the diagnosis is given up beyond.
+        jobs: Builds at a time, where one takes longer than half a second.
 
     Returns:
         The finding; it is also written to ``out``.
@@ -111,7 +113,7 @@ def diagnose(
         Path(model), tuple(inputs), input_shapes, engine, dict(engine_options or {}),
         engine_python, reference, reference_model, precision, tolerance, judge,
         tap_memory, tap_mode, timeout, budget, out, seed, tuple(command), fixing or Fixing(),
-        most_builds, engine_file,
+        most_builds, engine_file, jobs,
     )  # fmt: skip
     with claimed(out or Path(f"tapsect-{Path(model).stem}")) as folder:
         subject = open_subject(options, folder, progress or Silent(), begun)
@@ -160,6 +162,8 @@ class _Diagnosis:
         else:
             self._with_values(outcome, truth.result())
         self._fix(truth)
+        if idle := subject.prober.idle:
+            subject.notes.append(f"{idle} builds were begun early and not needed")
         self.told.trail = tuple(self.trail)
         self.told.seconds = time.monotonic() - self.started
         return compose(subject, self.told)

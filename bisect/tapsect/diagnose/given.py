@@ -84,6 +84,7 @@ class Options:
     fixing: Fixing = Fixing()
     most_builds: int | None = None
     engine_file: Path | None = None
+    jobs: int = 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ from tapsect.journal import Outcome
 from tapsect.localize.examine import Examiner, Recorded
 from tapsect.localize.kernels import Kernels
 from tapsect.localize.taps import Ends, Located, Locator
+from tapsect.request import Request
 
 __all__ = ["Place"]
 
@@ -130,12 +131,17 @@ class Place:
         if self.alike >= builds or subject.unsteady is not None:
             return told.flaky
         feeds = [self.number] * FLAKY_RUNS
-        for fresh in range(self.alike + 1, builds + 1):
-            samples = [subject.samples[number] for number in feeds]
-            again = subject.prober.look(
-                subject.model, samples, purpose="again", fresh=fresh, details=True,
+        samples, prober = [subject.samples[number] for number in feeds], subject.prober
+
+        def request(fresh: int) -> Request:
+            return prober.request(
+                subject.model, samples, fresh=fresh, purpose="again", details=True,
                 kernels=fresh == 1,
             )  # fmt: skip
+
+        for fresh in range(self.alike + 1, builds + 1):
+            prober.begin(map(request, range(fresh, builds + 1)))
+            again = prober.ask(request(fresh))
             if again.failure is not None:
                 return told.flaky
             self.locator.learn(Kernels(subject.graph, again.fusions))

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import itertools
+from collections.abc import Callable, Iterable, Sequence
 
 from tapsect.candidate import Candidate
 from tapsect.localize.confirm import Confirmed
-from tapsect.localize.examine import ERRORS, Examiner
-from tapsect.reduction import Confirm, DoesNotFail, Problem, Reduced, reduce
+from tapsect.localize.errors import ERRORS
+from tapsect.localize.examine import Examiner
+from tapsect.reduction import Answer, Confirm, DoesNotFail, Problem, Reduced, reduce
 from tapsect.replay.reference import Reference
 from tapsect.rounding.floors import limit_for
-from tapsect.verdict import Signature, Verdict
+from tapsect.search.foresight import begun_early
+from tapsect.verdict import Verdict
 
 __all__ = ["GraphStructure", "shrink"]
 
@@ -85,21 +88,27 @@ def shrink(
     if examiner.kind not in ERRORS and examiner.tolerance is None:
         limit = limit_for(max(examiner.classes.contraction, examiner.classes.rest, 2.0**-24))
         examiner.bar = max(limit.end, min(limit.norm, found.examined.score / 4))
-    asked = 0
-
-    def check(candidate: Candidate) -> tuple[Verdict, Signature | None]:
-        examined = examiner.examine(candidate, found.source)
-        return examined.verdict, examined.signature
-
-    def again(candidate: Candidate) -> tuple[Verdict, Signature | None]:
-        nonlocal asked
-        asked += 1
-        examined = examiner.examine(candidate, found.source, fresh=asked)
-        return examined.verdict, examined.signature
-
     # Who waits for each answer until its time is over asks less often.
     usual = Confirm() if examiner.kind == "timeout" else STEADY
-    problem = Problem(
-        structure, found.candidate, check, signature=found.examined.signature, recheck=again
-    )
-    return reduce(problem, hint=hint, confirm=confirmations or usual)
+
+    def search(ask: Callable[[_Look], Answer]) -> Reduced[Candidate] | DoesNotFail:
+        fresh = itertools.count(1)
+        problem = Problem(
+            structure, found.candidate, lambda c: ask((c, 0)), signature=found.examined.signature,
+            recheck=lambda c: ask((c, next(fresh))),
+        )  # fmt: skip
+        return reduce(problem, hint=hint, confirm=confirmations or usual)
+
+    def look(asked: _Look) -> Answer:
+        examined = examiner.examine(asked[0], found.source, fresh=asked[1])
+        return examined.verdict, examined.signature
+
+    def begin(looks: Iterable[_Look]) -> None:
+        examiner.begin(looks, found.source)
+
+    either = ((Verdict.AGREES, None), (Verdict.DIVERGES, found.examined.signature))
+    return begun_early(search, look, begin, lambda _: either)
+
+
+_Look = tuple[Candidate, int]
+"""A part, and which of several looks at it."""

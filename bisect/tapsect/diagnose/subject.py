@@ -125,6 +125,7 @@ class Subject:
         """Ends workers and removes what nobody needs any more."""
         with suppress(Exception):
             self.reference.close()
+        self.prober.close()
         self.engine.close()
         self.truth.close()
         shutil.rmtree(self.work, ignore_errors=True)
@@ -185,7 +186,8 @@ def open_subject(
         who = _engine_identity(options, graph, both.specs[0])
         journal = _journal(folder, _identity(options, who, given.samples), given, progress)
         model = _first_model(path, graph, given, work)
-        prober = Prober(engine, journal, who, options.timeout, options.most_builds)
+        further = [engine.another() for _ in range(options.jobs - 1)]
+        prober = Prober(engine, journal, who, options.timeout, options.most_builds, further)
         return Subject(
             options, graph, given.samples, given.origins, golden, original, judge, engine, truth,
             reference, prober, journal, stated, folder, work, given.notes,

@@ -12,6 +12,7 @@ from tapsect.journal import Outcome
 from tapsect.localize.confirm import Confirmed
 from tapsect.localize.examine import Examiner
 from tapsect.observed import Repeats
+from tapsect.request import Request
 from tapsect.search.noisy import Firing, repeats_for
 from tapsect.search.rates import alike_for, interval
 from tapsect.verdict import Verdict
@@ -49,13 +50,17 @@ def measure(subject: Subject, feeds: Sequence[int], judged: Judged, *, first: in
         judged: Says of each run of a build whether it failed.
         first: Number of the first build; builds that were made before are remembered.
     """
-    samples = [subject.samples[number] for number in feeds]
+    samples, prober = [subject.samples[number] for number in feeds], subject.prober
+
+    def request(number: int) -> Request:
+        return prober.request(
+            subject.model, samples, fresh=first + number, purpose="again", details=True
+        )
 
     def attempt(number: int) -> Attempt:
         subject.progress.step("repeat", f"build {number + 1} of {MEASURED}")
-        outcome = subject.prober.look(
-            subject.model, samples, purpose="again", fresh=first + number, details=True
-        )
+        prober.begin(map(request, range(number, MEASURED)))
+        outcome = prober.ask(request(number))
         found = judged(outcome)
         runs = tuple(Verdict.DIVERGES if failed else Verdict.AGREES for failed in found)
         return Attempt(number, runs, outcome.tactics)
@@ -97,11 +102,11 @@ def tries_for(seen: Repeats | None) -> int:
 
 def measure_part(examiner: Examiner, found: Confirmed, flaky: str) -> Repeats:
     """Returns how often a part fails that was seen to fail and not to fail."""
-    bad = sum(
-        examiner.examine(found.candidate, found.source, fresh=700 + number).verdict
-        is Verdict.DIVERGES
-        for number in range(MEASURED)
-    )
+    bad, last = 0, 700 + MEASURED
+    for fresh in range(700, last):
+        examiner.begin(((found.candidate, n) for n in range(fresh, last)), found.source)
+        examined = examiner.examine(found.candidate, found.source, fresh=fresh)
+        bad += examined.verdict is Verdict.DIVERGES
     low, high = interval(bad, MEASURED)
     unit: Literal["run", "build"] = "run" if flaky == "flaky_run" else "build"
     return Repeats(unit, bad, MEASURED, low, high, MEASURED, bad)

@@ -11,7 +11,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from tapsect.candidate import Candidate
-from tapsect.localize.examine import ERRORS, Examined, Examiner, Source
+from tapsect.localize.errors import ERRORS
+from tapsect.localize.examine import Examined, Examiner, Source
 from tapsect.topology import Topology
 from tapsect.verdict import Verdict
 
@@ -100,6 +101,8 @@ def confirm(
     Symbolic dimensions stay; a part that only fails with static ones is found second.
     """
     tries = 0
+    if examiner.prober.foresees:
+        candidates = _begun_early(examiner, tuple(candidates), sources[0])
     seen: set[Candidate] = set()
     for candidate in candidates:
         if candidate in seen:
@@ -115,6 +118,16 @@ def confirm(
         if tries >= most:
             break
     return None
+
+
+def _begun_early(
+    examiner: Examiner, parts: Sequence[Candidate], source: Source
+) -> Iterator[Candidate]:
+    """Yields the parts; most often the first fails alone, so that only the others are begun."""
+    for number, part in enumerate(parts):
+        if number:
+            examiner.begin(((each, 0) for each in parts[number:]), source)
+        yield part
 
 
 def _fits(examiner: Examiner, examined: Examined) -> bool:

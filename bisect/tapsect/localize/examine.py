@@ -2,42 +2,42 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping, Sequence
+import itertools
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-
-import numpy as np
 
 from debugtaps import (
     Array,
     EngineFailure,
-    Plan,
     TensorType,
     Tolerance,
     extract,
     follow,
     implied_inputs,
-    perturb,
     save,
 )
 from tapsect.candidate import Candidate
 from tapsect.journal import Outcome
+from tapsect.localize.errors import ERRORS, signature_of
+from tapsect.localize.parted import MORE_SAMPLES, measured_part
 from tapsect.localize.recorded import Recorded, Source
 from tapsect.probe import Prober
 from tapsect.replay.reference import Reference, numpy_dtype
 from tapsect.replay.regions import Classes
-from tapsect.rounding.discrete import unexplained
+from tapsect.request import Request
 from tapsect.rounding.floors import limit_for
 from tapsect.rounding.outputs import End, Measured, judge_output
 from tapsect.topology import CONTRACTIONS
-from tapsect.verdict import Signature, Verdict, operator_named
+from tapsect.verdict import Signature, Verdict
 
-__all__ = ["Examined", "Examiner", "Recorded", "Source", "signature_of"]
+__all__ = ["Examined", "Examiner", "Recorded", "Source"]
 
 SAMPLES = 4
-MORE_SAMPLES = 32
 FLAKY_BUILDS, FLAKY_RUNS = 3, 6
+
+_NUMBERS = itertools.count()
+"""Of files that belong to one build each: several may be under way."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +120,46 @@ class Examiner:
         self, candidate: Candidate, source: Source, fresh: int, *, static: bool
     ) -> Examined:
         self.looks += 1
+        name = f"{self.reference.mark}candidate-{self.looks % 2}.onnx"
+        cut = self._cut(candidate, source, name, static=static)
+        if cut is None:
+            return Examined(Verdict.INVALID, None)
+        path, feeds = cut
+        outcome = self.prober.look(
+            path, self._samples(feeds, fresh), purpose="candidate", fresh=fresh
+        )
+        if self.kind in ERRORS or outcome.failure is not None:
+            return self._by_error(outcome, path, feeds)
+        return self._by_runs(candidate, outcome.values, path, feeds)
+
+    def begin(self, looks: Iterable[tuple[Candidate, int]], source: Source) -> None:
+        """Begins builds that are likely to be asked next, where there are workers for it.
+
+        Args:
+            looks: Candidates and the numbers of looks at them, as ``examine`` has them, the
+                nearest first; only as many are cut out as can be begun.
+            source: Whose values they are fed with.
+        """
+        if self.prober.foresees:
+            requests = (self.request(each, source, fresh) for each, fresh in looks)
+            self.prober.begin(each for each in requests if each is not None)
+
+    def request(self, candidate: Candidate, source: Source, fresh: int = 0) -> Request | None:
+        """Returns the first build that ``examine`` asks for; None when a value cannot be had."""
+        cut = self._cut(candidate, source, f"ahead-{next(_NUMBERS)}.onnx")
+        if cut is None:
+            return None
+        path, feeds = cut
+        samples = self._samples(feeds, fresh * 1000)
+        return self.prober.request(path, samples, fresh=fresh * 1000, purpose="candidate", own=True)
+
+    def _samples(self, feeds: Mapping[str, Array], fresh: int) -> list[Mapping[str, Array]]:
+        return [feeds] * (self.runs + (fresh >= 1000))
+
+    def _cut(
+        self, candidate: Candidate, source: Source, name: str, *, static: bool = False
+    ) -> tuple[Path, Mapping[str, Array]] | None:
+        """Returns the candidate's file and feeds; None when a value cannot be had."""
         graph, aliases = self.reference.graph, dict(candidate.bypass)
         names = implied_inputs(graph, candidate.nodes, aliases)
         try:
@@ -127,7 +167,7 @@ class Examiner:
         except (EngineFailure, KeyError):
             blank = self.recorded.blank(names) if self.kind == "build_error" else None
             if blank is None:
-                return Examined(Verdict.INVALID, None)
+                return None
             feeds = blank  # what does not build is not run
         types = (
             {n: TensorType(graph.elem(n) or 0, v.shape) for n, v in feeds.items()}
@@ -135,13 +175,7 @@ class Examiner:
             else None
         )
         model = extract(graph, candidate.nodes, candidate.outputs, aliases=aliases, types=types)
-        path = save(model, self.folder / f"{self.reference.mark}candidate-{self.looks % 2}.onnx")
-        outcome = self.prober.look(
-            path, [feeds] * (self.runs + (fresh >= 1000)), purpose="candidate", fresh=fresh
-        )
-        if self.kind in ERRORS or outcome.failure is not None:
-            return self._by_error(outcome, path, feeds)
-        return self._by_runs(candidate, outcome.values, path, feeds)
+        return save(model, self.folder / name), feeds
 
     def _by_runs(
         self, candidate: Candidate, runs: Sequence[Mapping[str, Array]], path: Path,
@@ -199,7 +233,15 @@ class Examiner:
         self, candidate: Candidate, answers: Mapping[str, Array], feeds: Mapping[str, Array],
         samples: int,
     ) -> tuple[list[End], Measured]:  # fmt: skip
-        measured, explained = self.measure(candidate, feeds, answers, samples)
+        measured, explained = measured_part(
+            self.reference,
+            self.recorded,
+            self.classes,
+            candidate,
+            feeds=feeds,
+            answers=answers,
+            samples=samples,
+        )
         limit, aliases = limit_for(self._u(candidate)), dict(candidate.bypass)
         ends = []
         for name in candidate.outputs:
@@ -220,78 +262,8 @@ class Examiner:
         ops = {self.reference.graph.nodes[i].op for i in candidate.nodes}
         return self.classes.contraction if ops & CONTRACTIONS else self.classes.rest
 
-    def measure(
-        self,
-        candidate: Candidate,
-        feeds: Mapping[str, Array],
-        answers: Mapping[str, Array],
-        samples: int,
-    ) -> tuple[Measured, dict[str, Array]]:
-        """Returns the reference's answer with its spread, and the indices that noise explains."""
-        reference = self.reference
-        aliases = dict(candidate.bypass)
-        shapes = dict(reference.shapes(self.recorded.feeds)) | {
-            n: v.shape for n, v in feeds.items()
-        }
-        shown = [follow(t, aliases) for t in candidate.outputs]
-        plan = Plan(
-            nodes=sorted(candidate.nodes), noisy=reference.pool_of, shapes=shapes,
-            values=shown, aliases=aliases, held=reference.rounded,
-        )  # fmt: skip
-        made = perturb(reference.wide, plan)
-        build = reference.build(made, "part")
-        try:
-            rest, contraction = self.classes.rest, self.classes.contraction
-            runs = reference.noise(made.pools, samples, level=rest, contraction=contraction)
-            measured = reference.sweep(build, made, feeds, runs)
-            odd = [
-                n for n in shown
-                if n in answers and n in measured.base and measured.base[n].dtype.kind != "f"
-                and answers[n].shape == measured.base[n].shape
-                and np.any(answers[n] != measured.base[n])
-            ]  # fmt: skip
-            if not odd:
-                return measured, {}
-            runs = reference.noise(
-                made.pools, MORE_SAMPLES, level=rest, contraction=contraction, factor=2.0
-            )
-            shaken = reference.sweep(build, made, feeds, runs)
-        finally:
-            build.close()
-        return measured, {n: self._explained(n, feeds, answers[n], shaken) for n in odd}
-
-    def _explained(
-        self, name: str, feeds: Mapping[str, Array], ours: Array, shaken: Measured
-    ) -> Array:
-        graph = self.reference.graph
-        node = graph.nodes[graph.producer[name]] if name in graph.producer else None
-        inputs = dict(feeds)
-        if node is not None:
-            inputs |= self.recorded.values(
-                [t for t in node.reads if t in graph.producer and t not in feeds], "reference"
-            )
-            inputs |= self.reference.constants(node.reads)
-        u = self.reference.roundoff(node.reads[0]) if node is not None and node.reads else 0.0
-        wrong = unexplained(node, inputs, ours, shaken.base[name], shaken.changed.get(name), u)
-        return ~wrong
-
 
 def _equal(a: Array | None, b: Array) -> bool:
     return (
         a is not None and a.shape == b.shape and a.dtype == b.dtype and a.tobytes() == b.tobytes()
     )
-
-
-ERRORS = frozenset({"build_error", "run_error", "crash", "timeout", "out_of_memory"})
-"""Failures without values."""
-
-_NOISE = re.compile(r"0x[0-9a-fA-F]+|'[^']*'|\"[^\"]*\"|/\S+|\S+\.onnx|\d+")
-
-
-def signature_of(failure: EngineFailure, ops: Mapping[str, str]) -> Signature:
-    """Returns an error's signature; ``ops`` are the types of the model's nodes, by name."""
-    first = next((s for s in failure.message.splitlines() if s.strip()), "")
-    if failure.kind == "timeout":
-        first = ""
-    detail = " ".join(_NOISE.sub("_", first).split())[:200]
-    return Signature(failure.kind, detail, operator_named(first, ops))

@@ -11,7 +11,8 @@ from dataclasses import dataclass, replace
 
 from tapsect.candidate import Candidate
 from tapsect.localize.confirm import Confirmed, confirm, grown
-from tapsect.localize.examine import ERRORS, Examiner
+from tapsect.localize.errors import ERRORS
+from tapsect.localize.examine import Examiner
 from tapsect.localize.predicate import prefix_of
 from tapsect.progress import Progress
 from tapsect.search.noisy import Firing, noisy_first_bad

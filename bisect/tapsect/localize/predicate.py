@@ -8,7 +8,7 @@ at from both sides; where prefixes are not monotone the whole goes to the reduce
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from debugtaps import EngineFailure, Graph
@@ -16,6 +16,7 @@ from tapsect.candidate import Candidate
 from tapsect.localize.confirm import Confirmed, confirm, grown
 from tapsect.localize.examine import Examiner
 from tapsect.progress import Progress
+from tapsect.search.foresight import begun_early
 from tapsect.search.line import first_bad
 from tapsect.topology import Topology
 from tapsect.verdict import Verdict
@@ -87,7 +88,12 @@ def _by_prefix(examiner: Examiner, topology: Topology, progress: Progress) -> Pr
             return Verdict.DIVERGES if same else Verdict.INVALID
         return examined.verdict
 
-    found = first_bad(total, probe)
+    def begin(counts: Iterable[int]) -> None:
+        prefixes = (prefix_of(topology, count) for count in counts)
+        examiner.begin(((each, 0) for each in prefixes if each is not None), "reference")
+
+    either = (Verdict.DIVERGES, Verdict.AGREES)
+    found = begun_early(lambda ask: first_bad(total, ask), probe, begin, lambda _: either)
     index = found.index
     if index is None or not found.monotone:
         whole = confirm(examiner, [_whole(graph)], most=1)

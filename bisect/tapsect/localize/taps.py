@@ -10,8 +10,9 @@ tapped first; the kernel that is wrong is then looked into.
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -21,15 +22,17 @@ from tapsect.journal import Outcome
 from tapsect.localize.evidence import Ends, Evidenced, Located, Suspect, Taps
 from tapsect.localize.inside import look_inside
 from tapsect.localize.kernels import Kernels
+from tapsect.localize.observer import ObserverProof
 from tapsect.localize.weighing import Weigher
 from tapsect.probe import Prober
 from tapsect.progress import Progress
-from tapsect.replay.coarse import coarse_ends
 from tapsect.replay.reference import Reference, numpy_dtype
 from tapsect.replay.regions import Classes
-from tapsect.rounding.floors import rms
-from tapsect.rounding.outputs import Measured, same_answer, same_failure
+from tapsect.request import Request
+from tapsect.rounding.outputs import Measured
+from tapsect.search.foresight import begun_early
 from tapsect.search.frontier import Limit, Look, Refined, refine
+from tapsect.search.price import cheapest, rounds
 
 __all__ = ["Ends", "Evidenced", "Located", "Locator", "Suspect"]
 
@@ -64,8 +67,8 @@ class Locator:
     ) -> None:  # fmt: skip
         self.reference, self.prober, self.folder = reference, prober, folder
         self.graph, self.topology = reference.graph, reference.topology
-        self.feeds, self.before, self.measured, self.judge = feeds, before, measured, judge
-        self.end_limit, self.tap_memory, self.kernels = end_limit, tap_memory, kernels
+        self.feeds, self.judge = feeds, judge
+        self.tap_memory, self.kernels = tap_memory, kernels
         self.closed = kernels if border else Kernels(reference.graph)
         self.border, self.late = border, False
         self.progress, self.tell = progress, tell
@@ -74,12 +77,16 @@ class Locator:
             progress=progress,
         )  # fmt: skip
         self.evidence: Evidenced | None = None
-        self.strict, self.altered, self.fresh = True, False, 0
+        self.fresh = 0
         self.looked: dict[tuple[str, ...], Outcome] = {}
         self.weighed: dict[tuple[str, ...], Evidenced] = {}
         self.shown: set[str] = set()
         self.observer: list[str] = []
-        self.coarse: Measured | None = None
+        self.proof = ObserverProof(
+            reference, feeds, before=before, measured=measured, end_limit=end_limit,
+            stated=prober.host.unit_roundoff,
+        )  # fmt: skip
+        self.late_after, self.numbers = 0.0, itertools.count()
 
     def forget(self) -> None:
         """Forgets what earlier builds showed, so that they are made again."""
@@ -120,9 +127,9 @@ class Locator:
     def _refined(self, order: Sequence[str], limit: Limit[str], most: int | None) -> Refined[str]:
         most = most or 2 * int(math.log2(len(order) + 2)) + 24
         found = self._search(order, limit, most)
-        if self.evidence is None and self.altered:
+        if self.evidence is None and self.proof.altered:
             # Nothing failed just as before: what fails much as before is the next best.
-            self.strict = False
+            self.proof.strict = False
             found = self._search(order, limit, most)
         return found
 
@@ -130,7 +137,34 @@ class Locator:
         def narrow(tensor: str) -> bool:
             return tensor in self.topology.waists  # found when first asked: it costs a pass
 
-        return refine(order, self._look, limit=limit, max_calls=most, favoured=narrow)
+        def search(look: Callable[[tuple[str, ...]], Look[str]]) -> Refined[str]:
+            return refine(
+                order, look, limit=limit, max_calls=most, favoured=narrow, worth=self._worth
+            )
+
+        if not self.prober.foresees:
+            return search(self._look)
+        either: tuple[Look[str], ...] = (Look(accepted=False), Look(accepted=True))
+        return begun_early(search, self._look, self._begin, lambda _: either)
+
+    def _worth(self, count: int) -> int:
+        """Returns how many taps make all builds cheapest, after one with ``count`` was late."""
+        usual = self.prober.longest
+        each = 2 * max(0.0, self.late_after - usual) / count  # it was stopped there: a guess
+        return cheapest(count, usual, each)
+
+    def _begin(self, looks: Iterable[tuple[str, ...]]) -> None:
+        """Begins builds that are near; the first one alone, which mostly is the only one."""
+        if self.looked:
+            self.prober.begin(self._request(taps) for taps in looks if taps not in self.looked)
+
+    def _request(self, taps: tuple[str, ...]) -> Request:
+        model = promote(self.graph, () if self.prober.exposes else taps)
+        path = save(model, self.folder / f"tapped-{next(self.numbers)}.onnx")
+        return self.prober.request(
+            path, [self.feeds], taps=taps, purpose="taps", details=True, own=True,
+            patience=rounds(len(self.topology.tappable), 1) + 1,
+        )  # fmt: skip
 
     def _inside(self, taps: Taps, limit: Limit[str]) -> Taps:
         """Returns the taps after a look into the kernels that hold the fault."""
@@ -174,9 +208,10 @@ class Locator:
         outcome = self._probe(path, taps)
         if outcome.failure is not None:
             self._note(f"{len(taps)} taps", f"the builder refused: {_first(outcome.failure)}")
-            return Look(accepted=False, refused=True)
+            self.late_after = outcome.seconds
+            return Look(accepted=False, refused=True, late=outcome.failure.kind == "timeout")
         values = outcome.values[0]
-        seen = self._seen(self.judge(values))
+        seen = self.proof.seen(self.judge(values))
         self.observer.append(seen)
         if seen != "faithful":
             self._note(f"{len(taps)} taps", f"{seen}: the taps changed the failure")
@@ -196,8 +231,10 @@ class Locator:
             self.fresh += 1
             self._make_room()
             self.looked[taps] = self.prober.look(
-                model, [self.feeds], taps=taps, purpose="taps", details=True
-            )
+                model, [self.feeds], taps=taps, purpose="taps", details=True,
+                # All taps in one build may cost what it takes to find the place one by one.
+                patience=rounds(len(self.topology.tappable), 1) + 1,
+            )  # fmt: skip
         return self.looked[taps]
 
     def _make_room(self) -> None:
@@ -206,45 +243,6 @@ class Locator:
         if sum(value.nbytes for value in held) > self.tap_memory // 4:
             self.looked.clear()
             self.weighed.clear()
-
-    def _seen(self, ends: Ends) -> str:
-        """Returns what the observer proof says: faithful, partly healed, healed or changed.
-
-        Where two faults fail together, taps that cure one leave a failure that looks much like
-        both.  Only when nothing fails just as before is such a build used.
-        """
-        seen = same_failure(self.before, ends, self.measured.base)
-        if seen == "changed" and self._within_precision(ends):
-            return "faithful"
-        if seen == "faithful" and not same_answer(self.before, ends, self.end_limit):
-            self.altered = True
-            return "partly healed" if self.strict else seen
-        return seen
-
-    def _within_precision(self, ends: Ends) -> bool:
-        """Returns whether both builds lie within 3 floors of the precision the engine states.
-
-        Rounding that coarse points elsewhere with every change of the build; only its size is
-        the same failure.
-        """
-        stated = self.prober.host.unit_roundoff() or 0.0
-        if stated <= (self.reference.stated or 2.0**-24):
-            return False
-        if self.coarse is None:
-            self.coarse = coarse_ends(
-                self.reference, self.feeds, Classes(stated, stated), samples=8,
-                rounded=self.reference.narrowed(self.feeds, stated),
-            )  # fmt: skip
-        for name, (end, _) in self.before.items():
-            spread = self.coarse.spread.get(name)
-            after = ends[name][0]
-            if not end.failing and not after.failing:
-                continue
-            if spread is None or end.error is None or after.error is None:
-                return False
-            if max(end.error, after.error) > 3.0 * rms(np.nan_to_num(spread, posinf=0.0)):
-                return False
-        return True
 
     def _note(self, what: str, why: str) -> None:
         if self.fresh:  # what was looked at before was told before

@@ -8,7 +8,6 @@ checks       a command says whether a trial fails; what a command is stands in `
 person       a person says it
 builtin      the engine against the reference says it
 given_truth  what the user says of the whole: golden values, a judge
-ahead        several checks at a time, with the result of one at a time
 ground       the model, its samples and recorded values, ready to be cut
 flaky        a check that fails now and then: its rate, and the search that bears it
 magnitude    how large a wrong answer is

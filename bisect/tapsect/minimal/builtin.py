@@ -12,7 +12,8 @@ from debugtaps import Host
 from tapsect.candidate import Candidate
 from tapsect.diagnose.beautify import examine_specimen
 from tapsect.diagnose.subject import Subject
-from tapsect.localize.examine import ERRORS, Examined, Examiner, Recorded
+from tapsect.localize.errors import ERRORS
+from tapsect.localize.examine import Examined, Examiner, Recorded
 from tapsect.minimal.checks import together
 from tapsect.minimal.glance import glance
 from tapsect.minimal.ground import Ground

@@ -8,9 +8,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
+from tapsect.ahead import Ahead
 from tapsect.candidate import Candidate
 from tapsect.finding import Step
-from tapsect.minimal.ahead import Ahead
 from tapsect.minimal.ground import Ground
 from tapsect.minimal.judges import Judge
 from tapsect.minimal.plan import Plan

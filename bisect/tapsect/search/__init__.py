@@ -7,6 +7,7 @@ line       which is the first bad position?            log2(n)
 frontier   which taps can be trusted, and where        1, or 2 log2(n) when taps
            does the fault hide between them?           disturb the failure
 subsets    which items are needed together?            2 log2(n)
+foresight  what will one of these ask next?            none
 =========  ==========================================  ============================
 
 No searcher knows a graph, an engine, a process or a file.  Each one counts its calls, and the

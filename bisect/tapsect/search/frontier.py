@@ -38,6 +38,7 @@ def refine(
     limit: Limit[T] | None = None,
     max_calls: int | None = None,
     favoured: Callable[[T], bool] | None = None,
+    worth: Callable[[int], int] | None = None,
 ) -> Refined[T]:
     """Returns trusted taps as near to the fault as they come, and the taps that disturb it.
 
@@ -48,6 +49,7 @@ def refine(
         max_calls: Most builds to look at; ``None`` means as many as it takes.
         favoured: Which items divide well (where a graph narrows, say); asked only where not
             everything fits.
+        worth: How many items to tap, after a build with so many was late; half at most.
 
     Returns:
         The taps, sorted by what they did.
@@ -60,6 +62,9 @@ def refine(
 
         What heals is most often short: where many taps heal together, a few with wide gaps
         between them are tried first, at two offsets.  One that is accepted leaves a single gap.
+
+        A build that is late is no look: fewer taps are spread over the same items next, as many
+        as make all builds cheapest (``worth``).
 
         A builder may take some taps but not many: when a chunk and both its halves are refused,
         a quarter is tapped next, and no build holds more taps again than were ever taken, as
@@ -96,8 +101,9 @@ def refine(
         Refined(accepted=(4, 7), healing=(5, 6), refusing=(), too_heavy=(), untried=(), calls=6)
     """
     search = _Refinement(
-        order=tuple(order), probe=probe, limit=limit, max_calls=max_calls, favoured=favoured
-    )
+        order=tuple(order), probe=probe, limit=limit, max_calls=max_calls, favoured=favoured,
+        worth=worth or (lambda count: count // 2),
+    )  # fmt: skip
     search.run()
     return search.result()
 
@@ -122,11 +128,13 @@ class _Refinement(Generic[T]):
     probe: Callable[[tuple[T, ...]], Look[T]]
     limit: Limit[T] | None
     max_calls: int | None
-    favoured: Callable[[T], bool] | None = None
+    favoured: Callable[[T], bool] | None
+    worth: Callable[[int], int]
     calls: int = 0
     most: int | None = None
     taken: int = 0
     refused: bool = False
+    late: bool = False
     skimmed: bool = False
     open: set[T] = field(default_factory=set)
     accepted: set[T] = field(default_factory=set)
@@ -208,7 +216,9 @@ class _Refinement(Generic[T]):
         return any(self.accepts(chunk[offset::_GAP]) for offset in (_GAP // 2, 0))
 
     def crowded(self, size: int) -> bool:
-        """Lowers the most taps of a build, once that many are known to be the trouble."""
+        """Returns whether so many are too many; lowers the most taps of a build accordingly."""
+        if self.late:
+            return True
         if not self.refused or self.most is None or size <= self.taken:
             return False
         self.most = max(1, self.taken, size // 2)
@@ -265,7 +275,10 @@ class _Refinement(Generic[T]):
         together = self.accepted | set(chunk)
         tapped = together if self.fits(together) else set(chunk)
         look = self.probe(self.sort(tapped))
-        self.refused = look.refused
+        self.refused, self.late = look.refused, look.late and len(tapped) > 1
+        if self.late:
+            self.most = max(1, min(len(tapped) // 2, self.worth(len(tapped))))
+            return False
         if look.accepted:
             self.taken = max(self.taken, len(tapped))
             self.accepted |= set(chunk)

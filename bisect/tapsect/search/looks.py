@@ -18,12 +18,14 @@ class Look(Generic[T]):
     Attributes:
         accepted: The failure was the same with these taps as without them.
         refused: The builder did not take the taps (only when not accepted).
+        late: It took longer than so many taps are worth (only when refused).
         relevant: The items that, given this evidence, still lie inside a bad region or bound
             one; ``None`` when the evidence rules nothing out.  Read only when accepted.
     """
 
     accepted: bool
     refused: bool = False
+    late: bool = False
     relevant: frozenset[T] | None = None
 
 

@@ -87,7 +87,16 @@ def _tally(plan: Plan, bench: Bench, progress: Progress) -> Tally:
             _keep(plan, bench, made)
         return made
 
-    tally = repeat(attempt, plan.until, lambda found: _tell(found, progress))
+    if plan.jobs == 1:
+        tally = repeat(attempt, plan.until, lambda found: _tell(found, progress))
+    else:
+        with bench.lanes(plan.jobs) as ahead:
+
+            def begun_early(number: int) -> Attempt:
+                ahead.begin(range(number, plan.until.count or number + plan.jobs))
+                return ahead(number)
+
+            tally = repeat(begun_early, plan.until, lambda found: _tell(found, progress))
     if not tally.good + tally.bad:
         raise UsageError(
             f"none of {len(tally.attempts)} builds could be judged"

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
+import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -26,6 +27,7 @@ from debugtaps import (
     load_graph,
     resolve,
 )
+from tapsect.ahead import Ahead
 from tapsect.axes.repeat import Attempt
 from tapsect.diagnose.given import Options
 from tapsect.diagnose.subject import open_subject
@@ -53,6 +55,8 @@ class Bench:
         options: Model, engine and time-out.
         notes: What had to be assumed.
         fresh: How many attempts were made, rather than recalled.
+        ended: Whether what still runs is of no use any more.
+        judging: Held while a run is made and judged.
     """
 
     model: Path
@@ -64,6 +68,36 @@ class Bench:
     options: Options
     notes: list[str] = field(default_factory=list)
     fresh: int = 0
+    ended: bool = False
+    judging: threading.Lock = field(default_factory=threading.Lock)
+
+    @contextmanager
+    def lanes(self, jobs: int) -> Iterator[Ahead[int, Attempt]]:
+        """Gives attempts, several at a time; runs are still made and judged one by one.
+
+        Raises:
+            UsageError: Each build is looked at where the one before it was.
+        """
+        if not self.check.builtin or self.check.artifacts is not None:
+            raise UsageError(
+                "--jobs: several builds at a time need the reference to judge them, and no"
+                " artifacts; leave --check, --ask, --artifacts and --save-tactics out, or --jobs"
+            )
+        hosts = [self.host, *(self.host.another() for _ in range(jobs - 1))]
+
+        def attempt(number: int, lane: int) -> Attempt:
+            return self.attempt(number, host=hosts[lane])
+
+        ahead = Ahead(attempt, jobs)
+        try:
+            yield ahead
+        finally:
+            self.ended = True
+            for host in hosts:
+                host.abort()
+            ahead.close()
+            for host in hosts[1:]:
+                host.close()
 
     def attempt(self, number: int, *, host: Host | None = None, label: str = "build") -> Attempt:
         """Returns one build and what its runs are; one that is written down is not made again."""
@@ -73,6 +107,8 @@ class Bench:
             runs = tuple(Verdict(word) for word in known["runs"])
             return Attempt(number, runs, known["tactics"], known["why"], known["seconds"])
         made = self._made(number, host or self.host, label)
+        if self.ended:  # a build that was cut off shows nothing
+            return made
         self.fresh += 1
         entry = {
             "entry": "probe", "key": key, "purpose": label, "why": made.why,
@@ -96,7 +132,8 @@ class Bench:
                 title = f"{label} {number + 1}" + (
                     f", run {run + 1}" if self.check.runs > 1 else ""
                 )
-                verdict, said = self.judge.judge(build, title)
+                with self.judging:
+                    verdict, said = self.judge.judge(build, title)
                 runs.append(verdict)
                 why = said if verdict is Verdict.DIVERGES or not why else why
         except EngineFailure as failure:

@@ -46,9 +46,11 @@ class Plan:
         check: Who says whether a build is good.
         until: When it is enough.
         tactics: Where each build's tactics are written, if anywhere.
+        jobs: Builds at a time.
     """
 
     options: Options
     check: Check = field(default_factory=Check)
     until: Until = field(default_factory=Until)
     tactics: Path | None = None
+    jobs: int = 1

@@ -75,6 +75,12 @@ class Host(Facts):
         self._sent: set[str] = set()
         self.lock = threading.RLock()
 
+    def another(self) -> Host:
+        """Returns a further worker of the same engine, not started."""
+        made = Host(self.spec, python=self.python, timeout=self.timeout, cwd=self._cwd)
+        made.room = self.room
+        return made
+
     def start(self) -> None:
         """Starts the child and tells it what to load; does not wait for either.
 

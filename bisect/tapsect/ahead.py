@@ -1,0 +1,81 @@
+"""Several questions at a time, with the result of one at a time.
+
+Who asks stays sequential: it names what it will ask next while the answers are no, and those
+questions are begun early.  A yes makes some of them idle work; it never changes what is asked,
+so that results and the count of questions are the same for any number of jobs.
+"""
+
+from __future__ import annotations
+
+import queue
+from collections.abc import Callable, Hashable, Iterable
+from concurrent.futures import Future, ThreadPoolExecutor
+from itertools import islice
+from typing import Generic, TypeVar
+
+__all__ = ["Ahead"]
+
+C = TypeVar("C", bound=Hashable)
+A = TypeVar("A")
+
+
+class Ahead(Generic[C, A]):
+    """Asks, from a record of what was begun early where there is one.
+
+    Args:
+        ask: Answers a question in a lane; lanes are numbered from 0 and never shared.
+        jobs: How many lanes there are.
+
+    Attributes:
+        idle: Questions that were begun and never asked for.
+    """
+
+    def __init__(self, ask: Callable[[C, int], A], jobs: int) -> None:
+        self.ask, self.jobs = ask, jobs
+        self._lanes: queue.SimpleQueue[int] = queue.SimpleQueue()
+        for lane in range(jobs):
+            self._lanes.put(lane)
+        self._pool = ThreadPoolExecutor(jobs)
+        self._begun: dict[C, Future[A]] = {}
+        self._started = 0
+        self._wanted = 0
+
+    def __call__(self, question: C) -> A:
+        """Returns the answer to a question."""
+        begun = self._begun.pop(question, None)
+        self._wanted += 1
+        if begun is None or begun.cancelled():
+            begun = self._submit(question)
+        return begun.result()
+
+    def begin(self, questions: Iterable[C]) -> None:
+        """Begins the first few questions, as many as there are lanes; drops what waits."""
+        wanted = list(islice(questions, self.jobs))
+        for question in [q for q in self._begun if q not in wanted]:
+            if self._begun[question].cancel():
+                del self._begun[question]
+                self._started -= 1
+        for question in wanted:
+            running = sum(not future.done() for future in self._begun.values())
+            if question not in self._begun and running < self.jobs:
+                self._begun[question] = self._submit(question)
+
+    @property
+    def idle(self) -> int:
+        """Returns how many questions were begun and never asked for."""
+        return self._started - self._wanted
+
+    def close(self) -> None:
+        """Ends the lanes; what waits is dropped."""
+        self._pool.shutdown(wait=True, cancel_futures=True)
+
+    def _submit(self, question: C) -> Future[A]:
+        self._started += 1
+        return self._pool.submit(self._in_lane, question)
+
+    def _in_lane(self, question: C) -> A:
+        lane = self._lanes.get()
+        try:
+            return self.ask(question, lane)
+        finally:
+            self._lanes.put(lane)
