@@ -24,7 +24,7 @@ from debugtaps import (
     Tolerance,
     UsageError,
 )
-from tapsect.cli import main
+from tapsect.cli import _workers, main
 from tapsect.cli.argv import expand_lists
 from tapsect.cli.values import parse_memory
 from tapsect.finding import Finding, Status
@@ -312,3 +312,21 @@ def test_a_closed_pipe_is_no_error(tmp_path: Path) -> None:
     )
     os.close(writer)
     assert (done.returncode, done.stderr) == (0, b"")
+
+
+@pytest.mark.parametrize(
+    ("line", "count"),
+    [
+        ("bisect m.onnx", 2),
+        ("fix m.onnx --knob=disabled_optimizers", 2),
+        ("bisect m.onnx --engine-python old/python", 1),
+        ("reduce m.onnx --engine ort", 2),
+        ("reduce m.onnx --check tapsect bisect {model} --engine ort", 1),
+        ("fix --help", 0),
+        ("bisect m.onnx -h", 0),
+        ("bisect", 0),
+        ("report folder", 0),
+    ],
+)
+def test_as_many_workers_begin_early_as_are_sure_to_be_needed(line: str, count: int) -> None:
+    assert _workers(line.split()) == count

@@ -77,9 +77,10 @@ def _command(argv: list[str]) -> int:
 def _workers(argv: Sequence[str]) -> int:
     """Returns how many workers a command is sure to need under this interpreter."""
     words = {word.partition("=")[0] for word in argv}
-    if argv[:1] not in (["bisect"], ["reduce"]) or len(argv) < 2 or "--help" in words:
+    sure = argv[:1] in (["bisect"], ["fix"], ["reduce"]) and len(argv) > 1
+    if not sure or words & {"-h", "--help"}:
         return 0
-    judged = argv[0] == "bisect" or ("--engine" in words and "--check" not in words)
+    judged = argv[0] != "reduce" or ("--engine" in words and "--check" not in words)
     return 2 if judged and "--engine-python" not in words else 1
 
 
