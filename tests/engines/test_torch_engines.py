@@ -31,17 +31,24 @@ Maker = Callable[..., Host]
 FILES = Path(registry.__file__).parent
 
 
+@pytest.fixture(scope="module")
+def workers() -> Iterator[dict[str, Host]]:
+    """One worker for each: to load torch takes seconds."""
+    made = {spec: Host(resolve(spec, {}), timeout=300.0) for spec in ("torch", "inductor")}
+    yield made
+    for host in made.values():
+        host.close()
+
+
 @pytest.fixture
-def engine() -> Iterator[Maker]:
-    made: list[Host] = []
+def engine(workers: dict[str, Host]) -> Maker:
+    """Returns a worker whose engine is constructed anew."""
 
     def make(spec: str = "torch", **options: Any) -> Host:
-        made.append(Host(resolve(spec, options), timeout=300.0))
-        return made[-1]
+        workers[spec].turn(options)
+        return workers[spec]
 
-    yield make
-    for host in made:
-        host.close()
+    return make
 
 
 def f32(values: list[float]) -> np.ndarray[Any, Any]:

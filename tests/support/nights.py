@@ -16,6 +16,8 @@ if TYPE_CHECKING:  # the models are for tests without the extra, too
 
 __all__ = ["FIRST", "Suite", "nth_night", "states", "tiny", "value_at"]
 
+ONE = {"intra_op_num_threads": 1}
+"""Idle threads would spin."""
 FIRST = dt.datetime(2030, 1, 1, 2, 0, tzinfo=dt.UTC)
 
 
@@ -87,7 +89,12 @@ class Suite:
             "out": self.out,
             "limits": {"time": 300, "budget": 0, **(limits or {})},
             "engines": [
-                {"name": name, "spec": "planted", "options": {"faults": list(faults)}, **more}
+                {
+                    "name": name,
+                    "spec": "planted",
+                    "options": {"faults": list(faults), **ONE},
+                    **more,
+                }
                 for name, faults in engines.items()
             ],
             "models": [

@@ -56,6 +56,7 @@ DYNAMIC = (
 
 PROGRAM = """
 import hashlib
+import sys
 from pathlib import Path
 from debugtaps.export import export_torch
 from debugtaps.recording import Recorder
@@ -65,12 +66,19 @@ def digest(file, out, recorder=None):
     path = export_torch(load_torch_file(Path(kind, file)), Path(kind, out), recorder=recorder).path
     return hashlib.sha256(path.read_bytes()).hexdigest()[:16]
 
+WAYS = {
+    "free": lambda: digest("free.py", "free.onnx"),
+    "off": lambda: digest("tapped.py", "off.onnx"),
+    "followed": lambda: digest("tapped.py", "followed.onnx", Recorder(keep=False)),
+}
 for kind in ("static", "dynamic"):
-    free = digest("free.py", "free.onnx")
-    off = digest("tapped.py", "off.onnx")
-    soft = digest("tapped.py", "soft.onnx", Recorder(keep=False))
-    print(kind, free, off, soft)
+    for way in sys.argv[1:]:
+        print(kind, way, WAYS[way]())
 """
+
+
+WAYS = {"1": ("free", "off"), "2": ("off", "followed"), "3": ("followed", "free")}
+"""What is exported under a hash seed: each way under two of them."""
 
 
 def write(folder: Path) -> None:
@@ -87,12 +95,12 @@ def write(folder: Path) -> None:
 def test_free_off_and_followed_are_equal_under_every_hash_seed(tmp_path: Path) -> None:
     path = os.pathsep.join(str(ROOT / source) for source in ("taps", "bisect"))
     running = []
-    for seed in ("1", "2", "3"):
+    for seed, ways in WAYS.items():
         folder = tmp_path / f"seed{seed}"
         write(folder)
         running.append(
             subprocess.Popen(
-                [sys.executable, "-W", "ignore", "-c", PROGRAM],
+                [sys.executable, "-W", "ignore", "-c", PROGRAM, *ways],
                 cwd=folder,
                 env={**os.environ, "PYTHONPATH": path, "PYTHONHASHSEED": seed},
                 stdout=subprocess.PIPE,
@@ -100,13 +108,13 @@ def test_free_off_and_followed_are_equal_under_every_hash_seed(tmp_path: Path) -
                 text=True,
             )
         )
-    seen = set()
-    for process in running:
+    seen: dict[str, set[str]] = {"static": set(), "dynamic": set()}
+    for process, ways in zip(running, WAYS.values(), strict=True):
         out, err = process.communicate()
         assert process.returncode == 0, err
         lines = [line.split() for line in out.splitlines()]
-        assert [line[0] for line in lines] == ["static", "dynamic"]
-        for kind, free, off, soft in lines:
-            assert free == off == soft, kind
-            seen.add((kind, free))
-    assert len(seen) == 2
+        assert [line[:2] for line in lines] == [[kind, way] for kind in seen for way in ways]
+        for kind, _, digest in lines:
+            seen[kind].add(digest)
+    assert [len(digests) for digests in seen.values()] == [1, 1], seen
+    assert seen["static"] != seen["dynamic"]
