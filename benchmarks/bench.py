@@ -1,4 +1,4 @@
-"""One fault, three ways to find it: ``tapsect bisect`` and Polygraphy's two.
+"""One fault, the ways to find it: ``tapsect bisect``, Polygraphy's, and what no tool can save.
 
 Measures each as whole processes on the same cases: engine builds and runs, wall seconds, peak
 memory of the process tree, whether the operator at fault was named, and how many operators its
@@ -28,7 +28,7 @@ import onnx
 import onnxruntime as ort
 
 from benchmarks.cases import ROOT, Task, generated, large, published, real
-from benchmarks.tools import Row, by_marking_all, by_polygraphy, by_tapsect
+from benchmarks.tools import Row, by_hand, by_marking_all, by_polygraphy, by_tapsect
 
 __all__ = ["main"]
 
@@ -89,7 +89,8 @@ def warm(home: Path, environment: dict[str, str], polygraphy: str | None) -> Non
     task = generated(home / "warm", 30)
     by_tapsect(task, 0, environment)
     if polygraphy:
-        by_polygraphy(task, 0, environment, polygraphy)
+        for lean in (False, True):
+            by_polygraphy(task, 0, environment, polygraphy, lean=lean)
         by_marking_all(task, 0, environment, polygraphy)
 
 
@@ -109,8 +110,12 @@ def measured(
 ) -> Iterator[Row]:
     """Yields the rows of one case; what does not fit a message is beyond the other tool's check."""
     yield show(by_tapsect(task, attempt, environment))
-    if args.polygraphy_python and not list(task.folder.glob("*.data")):
-        yield show(by_polygraphy(task, attempt, environment, args.polygraphy_python))
+    if list(task.folder.glob("*.data")):
+        return
+    yield show(by_hand(task, environment))
+    if args.polygraphy_python:
+        for lean in (False, True):
+            yield show(by_polygraphy(task, attempt, environment, args.polygraphy_python, lean=lean))
         yield show(by_marking_all(task, attempt, environment, args.polygraphy_python))
 
 
@@ -127,12 +132,14 @@ def show(row: Row) -> Row:
 
 def table(rows: Sequence[Row]) -> str:
     """Returns the rows as a markdown table, and their notes."""
-    head = ["case", "nodes", "tool", "builds", "runs", "seconds", "peak MB", "right", "left"]
+    head = [
+        "case", "nodes", "tool", "builds", "runs", "built", "seconds", "peak MB", "right", "left",
+    ]  # fmt: skip
     body = [
         [
             row.case, f"{row.nodes:,}", row.tool, str(row.builds), str(row.runs),
-            f"{row.seconds:.2f}", f"{row.peak_mb:,.0f}", "yes" if row.located else "no",
-            "-" if row.nodes_left is None else str(row.nodes_left),
+            f"{row.built:,}", f"{row.seconds:.2f}", f"{row.peak_mb:,.0f}",
+            "yes" if row.located else "no", "-" if row.nodes_left is None else str(row.nodes_left),
         ]
         for row in rows
     ]  # fmt: skip

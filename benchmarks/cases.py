@@ -58,6 +58,15 @@ class Task:
         fault = json.dumps([{"kind": "value", "nodes": [self.planted], "scale": SCALE}])
         return ["--engine", "planted", "--engine-option", f"faults={fault}"]
 
+    def counting(self, counter: Path) -> list[str]:
+        """Returns the words that name the same engine where it counts operators."""
+        kind = "CountedPlanted" if self.planted else "CountedOrt"
+        engine = Path(__file__).with_name("counted_engine.py")
+        return [
+            *("--engine", f"{engine}:{kind}", "--engine-option", f"log={json.dumps(str(counter))}"),
+            *self.engine[2:],
+        ]
+
     def golden(self) -> Path:
         """Writes the values of every tensor, as a rival's user has to, and returns the file."""
         path = self.folder / "golden.npz"

@@ -5,7 +5,7 @@ tensor and a tolerance.  Both are given here for free: the golden values are rec
 tolerance knows the fault.  The engine is the same as tapsect's: ONNX Runtime, with the declared
 node's output scaled.  Exit 1 when the candidate fails.
 
-    python check_candidate.py CANDIDATE GOLDEN.npz NODE SCALE COUNTER
+    python check_candidate.py CANDIDATE NODE SCALE COUNTER GOLDEN.npz
 """
 
 from __future__ import annotations
@@ -21,10 +21,9 @@ from onnx import helper, numpy_helper
 TOLERANCE = 1e-4
 
 
-def main(candidate: str, golden: str, node: str, scale: str, counter: str) -> int:
-    with Path(counter).open("a") as log:
-        log.write(candidate + "\n")
+def main(candidate: str, node: str, scale: str, counter: str, golden: str) -> int:
     model = onnx.load(candidate)
+    note(counter, model)
     plant(model.graph, node, float(scale))
     options = ort.SessionOptions()
     options.intra_op_num_threads = 2
@@ -40,6 +39,12 @@ def main(candidate: str, golden: str, node: str, scale: str, counter: str) -> in
             if np.abs(got - want).max() > TOLERANCE * max(1e-9, np.abs(want).max()):
                 return 1
     return 0
+
+
+def note(counter: str, model: onnx.ModelProto) -> None:
+    """Writes a line with the count of operators of what is built."""
+    with Path(counter).open("a") as log:
+        log.write(f"{sum(n.op_type != 'Constant' for n in model.graph.node)}\n")
 
 
 def plant(graph: onnx.GraphProto, node: str, scale: float) -> None:

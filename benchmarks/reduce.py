@@ -185,8 +185,8 @@ def bench_engine(task: Task, python: str) -> Row:
     write_npz(golden, {**built.feeds, **every_tensor(built.model, built.feeds)})
     start = [str(Path(python).with_name("polygraphy")), "debug", "reduce"]
     check = [
-        python, str(ENGINE_CHECK), "polygraphy_debug.onnx", str(golden), task.culprits[0],
-        "1.05", str(log),
+        python, str(ENGINE_CHECK), "polygraphy_debug.onnx", task.culprits[0], "1.05", str(log),
+        str(golden),
     ]  # fmt: skip
     first, last = str(folder / "first.onnx"), str(folder / "r.onnx")
     commands = [

@@ -1,7 +1,9 @@
 """The tools, each from the model and its inputs to an answer: whole processes, every step counted.
 
 Polygraphy goes as its guide on reducing failing models says: golden values of every tensor, then
-``debug reduce`` by bisection, then again node by node.  The check and its tolerance are given.
+``debug reduce`` by bisection, then again node by node.  Its check is ``polygraphy run``, as in the
+guide; or a lean one, written by hand, that starts Python, builds and compares, and nothing else.
+Tolerances are given.
 """
 
 from __future__ import annotations
@@ -19,9 +21,9 @@ import onnx
 from benchmarks.cases import SCALE, Task
 from benchmarks.measuring import Measured, measure
 
-__all__ = ["Row", "by_marking_all", "by_polygraphy", "by_tapsect"]
+__all__ = ["Row", "by_hand", "by_marking_all", "by_polygraphy", "by_tapsect"]
 
-CHECK = Path(__file__).with_name("check_candidate.py")
+HERE = Path(__file__).parent
 
 
 @dataclass(frozen=True)
@@ -30,6 +32,7 @@ class Row:
 
     Attributes:
         builds, runs: Engine builds and engine runs, those of the reference not among them.
+        built: Operators in all these builds together.
         seconds: Of all steps, with what had to be made by hand beside the model.
         peak_mb: Most memory of the process tree that no file backs.
         located: Whether it named the operator at fault.
@@ -41,6 +44,7 @@ class Row:
     nodes: int
     builds: int
     runs: int
+    built: int
     seconds: float
     peak_mb: float
     located: bool
@@ -49,53 +53,96 @@ class Row:
 
 
 def by_tapsect(task: Task, attempt: int, environment: Mapping[str, str]) -> Row:
-    """Returns what ``tapsect bisect`` does."""
+    """Returns what ``tapsect bisect`` does; a second run, which is not timed, counts operators."""
     out = task.folder / f"tapsect{attempt}"
-    command = [
-        sys.executable, "-m", "tapsect", "bisect", str(task.model), "--inputs", str(task.inputs),
-        *task.engine, "--out", str(out), "--quiet",
-    ]  # fmt: skip
-    took = measure(command, task.folder, environment)
+    took = measure(_tapsect(task, out, task.engine), task.folder, environment)
     result = out / "result.json"
     if not result.is_file():
-        return _row("tapsect", task, [took], 0, 0, note=f"exit {took.code}: {took.last}")
+        return _row("tapsect", task, [took], 0, 0, 0, note=f"exit {took.code}: {took.last}")
     found = json.loads(result.read_text("utf-8"))
+    counter = task.folder / f"counter{attempt}"
+    counted = _tapsect(task, task.folder / f"counted{attempt}", task.counting(counter))
+    measure(counted, task.folder, environment)
     minimal, cost = found["minimal"], found["cost"]
     named = frozenset(found["culprit_nodes"])
     return _row(
         "tapsect", task, [took], cost["builds"] + cost["reduce_builds"] + cost["fix_builds"],
-        cost["runs"], bool(named) and named <= task.culprits,
+        cost["runs"], _built(counter), bool(named) and named <= task.culprits,
         len(minimal["nodes"]) if minimal else None,
         f"{cost['builds']} builds to locate, {cost['reduce_builds']} to reduce, "
         f"{cost['fix_builds']} to look for a cure; {found['cause']}",
     )  # fmt: skip
 
 
-def by_polygraphy(task: Task, attempt: int, environment: Mapping[str, str], python: str) -> Row:
-    """Returns what ``polygraphy debug reduce`` does: golden values, bisect, then linear."""
-    folder = task.folder / f"polygraphy{attempt}"
+def _tapsect(task: Task, out: Path, engine: list[str]) -> list[str]:
+    return [
+        sys.executable, "-m", "tapsect", "bisect", str(task.model), "--inputs", str(task.inputs),
+        *engine, "--out", str(out), "--quiet",
+    ]  # fmt: skip
+
+
+def _built(counter: Path) -> int:
+    return sum(map(int, counter.read_text().split())) if counter.is_file() else 0
+
+
+def by_hand(task: Task, environment: Mapping[str, str]) -> Row:
+    """Returns the least that an answer needs, from one script: its builds and runs, no thought."""
+    script = [sys.executable, str(HERE / "bare.py"), str(task.faulty()), str(task.inputs)]
+    took = measure([*script, task.planted], task.folder, environment)
+    builds, runs, built = map(int, took.last.split())
+    note = "as it is, all tensors, one operator; reference once, twice more with float64"
+    return _row("bare builds and runs", task, [took], builds, runs, built, note=note)
+
+
+def by_polygraphy(
+    task: Task, attempt: int, environment: Mapping[str, str], python: str, *, lean: bool
+) -> Row:
+    """Returns what ``polygraphy debug reduce`` does: golden values, bisect, then linear.
+
+    Args:
+        task: The case.
+        attempt: Number of the attempt.
+        environment: Of the processes.
+        python: An interpreter that has it.
+        lean: Whether the check is the one written by hand, in place of ``polygraphy run``.
+    """
+    folder = task.folder / f"polygraphy-{'lean' if lean else 'guide'}{attempt}"
     folder.mkdir()
-    counter, golden = folder / "checks", task.golden()
+    counter = folder / "checks"
     steps = [measure(_marked(task, folder, python), folder, environment)]
+    if lean:
+        check = ["check_candidate.py", str(task.golden())]
+        feeds = ["--data-loader-script", str(_loader(task, folder))]
+    else:
+        layers, golden = str(folder / "layers.json"), str(folder / "golden.json")
+        both = [str(folder / "inputs.json"), golden]
+        merge = [*_polygraphy(python), "data", "merge", *both, "-o", layers]
+        steps.append(measure(merge, folder, environment))
+        check, feeds = ["check_by_run.py", layers, golden], ["--load-inputs", layers]
+    asked = [
+        python, str(HERE / check[0]), "polygraphy_debug.onnx", task.planted or "-", str(SCALE),
+        str(counter), *check[1:],
+    ]  # fmt: skip
     given = task.model
     for mode in ("bisect", "linear"):
         reduced = folder / f"{mode}.onnx"
         command = [
             *_polygraphy(python), "debug", "reduce", str(given), "-o", str(reduced),
-            "--mode", mode, "--data-loader-script", str(_loader(task, folder)), "--silent",
-            "--check", python, str(CHECK), "polygraphy_debug.onnx", str(golden),
-            task.planted or "-", str(SCALE), str(counter),
+            "--mode", mode, *feeds, "--silent", "--check", *asked,
         ]  # fmt: skip
         steps.append(measure(command, folder, environment))
         given = reduced if reduced.is_file() else given
     builds = len(counter.read_text().splitlines()) if counter.is_file() else 0
+    title = f"polygraphy reduce, {'lean check' if lean else 'polygraphy run'}"
+    if given == task.model:
+        return _row(title, task, steps, builds, builds, _built(counter), note=steps[-1].last)
     seconds = ", ".join(f"{step.seconds:.1f} s" for step in steps)
     note = f"golden values, bisect, linear: {seconds}; check and tolerance made by hand"
-    if given == task.model:
-        return _row("polygraphy reduce", task, steps, builds, builds, note=steps[1].last)
     left = [node.name for node in onnx.load(given).graph.node if node.op_type != "Constant"]
     located = bool(task.culprits & {*left})
-    return _row("polygraphy reduce", task, steps, builds, builds, located, len(left), note)
+    return _row(
+        title, task, steps, builds, builds, _built(counter), located, len(left), note
+    )  # fmt: skip
 
 
 def by_marking_all(task: Task, attempt: int, environment: Mapping[str, str], python: str) -> Row:
@@ -112,15 +159,19 @@ def by_marking_all(task: Task, attempt: int, environment: Mapping[str, str], pyt
     makes = {t: n.name for n in onnx.load(task.model).graph.node for t in n.output}
     first = makes.get(failed[0], failed[0]) if failed else "none"
     note = f"{len(failed)} tensors differ, {first!r} the first"
-    return _row("polygraphy mark all", task, steps, 1, 1, first in task.culprits, None, note)
+    return _row(
+        "polygraphy mark all", task, steps, 1, 1, task.nodes, first in task.culprits, None, note
+    )
 
 
 def _row(
-    tool: str, task: Task, steps: list[Measured], builds: int, runs: int,
+    tool: str, task: Task, steps: list[Measured], builds: int, runs: int, built: int,
     located: bool = False, left: int | None = None, note: str = "",  # noqa: FBT001, FBT002
 ) -> Row:  # fmt: skip
     seconds, peak = sum(s.seconds for s in steps), max(s.peak_mb for s in steps)
-    return Row(tool, task.title, task.nodes, builds, runs, seconds, peak, located, left, note)
+    return Row(
+        tool, task.title, task.nodes, builds, runs, built, seconds, peak, located, left, note
+    )  # fmt: skip
 
 
 def _marked(task: Task, folder: Path, python: str) -> list[str]:
