@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
+from types import EllipsisType
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,9 @@ import numpy.typing as npt
 __all__ = ["MOST", "Box", "Boxed", "Lazy", "boxes", "divided", "lazily", "parts", "wide"]
 
 Array = npt.NDArray[Any]
-Box = tuple[slice, ...]
+Box = tuple[slice | EllipsisType, ...]
+
+WHOLE: Box = (...,)
 
 MOST = 1 << 20
 """Elements of a tensor that is not divided."""
@@ -72,14 +75,16 @@ def divided(shape: tuple[int, ...], most: int) -> Iterator[Box]:
 
 def parts(first: Boxed, *others: Boxed) -> Iterator[tuple[Array, ...]]:
     """Yields the elements of arrays of one shape, part by part."""
+    if first.size <= MOST:  # most tensors: they are not looked at twice
+        yield (first[WHOLE], *(each[WHOLE] for each in others))
+        return
     for box in boxes(first.shape):
         yield (first[box], *(each[box] for each in others))
 
 
 def lazily(shape: tuple[int, ...], make: Callable[[Box], Array]) -> Boxed:
     """Returns what ``make`` gives: at once where a tensor is one part, else when asked for it."""
-    found = Lazy(shape, make)
-    return found if found.size > MOST else found[tuple(slice(0, n) for n in shape)]
+    return Lazy(shape, make) if math.prod(shape) > MOST else make(WHOLE)
 
 
 def wide(values: Array) -> Boxed:
