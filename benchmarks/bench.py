@@ -148,15 +148,20 @@ def table(rows: Sequence[Row]) -> str:
     return "\n".join([*(f"| {' | '.join(line)} |" for line in lines), "", *notes])
 
 
+def machine() -> dict[str, object]:
+    """Returns where it was measured, and what else went on there."""
+    return {
+        "cpus": os.cpu_count(),
+        "platform": f"{platform.system()} {platform.machine()}",
+        "load_at_the_end": [round(each, 1) for each in os.getloadavg()],
+    }
+
+
 def record(rows: Sequence[Row]) -> dict[str, object]:
     """Returns the run: when, where, with what, and its rows."""
     return {
         "when": time.strftime("%Y-%m-%dT%H:%M:%S"),
-        "machine": {
-            "cpus": os.cpu_count(),
-            "platform": f"{platform.system()} {platform.machine()}",
-            "load_at_the_end": [round(each, 1) for each in os.getloadavg()],
-        },
+        "machine": machine(),
         "versions": {
             "python": platform.python_version(),
             "onnxruntime": ort.__version__,

@@ -1,10 +1,12 @@
 """Builders that take long: what several builds at a time save, and what they cost.
 
-The planted engine sleeps before each build, as an engine builds: the machine is free meanwhile.
+The planted engine sleeps before each build, so that the machine is free meanwhile; or it stands on
+an engine that builds slowly by itself.
 
     python -m benchmarks.slow --seconds 2 --jobs 1 2 4
+    python -m benchmarks.slow --engine inductor --engine-option device=cuda --name slow_inductor
 
-Results go to ``benchmarks/results/slow.json``.
+Results go to ``benchmarks/results/``.
 """
 
 from __future__ import annotations
@@ -20,18 +22,22 @@ from typing import Any
 
 import onnx
 
-from benchmarks.bench import surroundings, warm
+from benchmarks.bench import machine, surroundings, warm
 from benchmarks.cases import ROOT, generated
 from benchmarks.measuring import measure
+from debugtaps import parse_options
 
 NODES = 100
-ENGINE = ROOT / "tests" / "support" / "slow_engine.py"
+SLOW = ROOT / "tests" / "support" / "slow_engine.py"
 
 
 def main() -> int:
     """Runs every fault with every count of jobs; 1 where one of them named another operator."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--seconds", type=float, default=2.0, help="that a build sleeps")
+    parser.add_argument("--engine", help="to plant faults in, in place of one that sleeps")
+    parser.add_argument("--engine-option", nargs="*", default=[], metavar="NAME=VALUE")
+    parser.add_argument("--name", default="slow", help="of the file of results")
     parser.add_argument("--jobs", type=int, nargs="+", default=[1, 2, 4])
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results")
     args = parser.parse_args()
@@ -39,8 +45,10 @@ def main() -> int:
         environment = surroundings(Path(home))
         warm(Path(home), environment, None)
         rows = list(measured(Path(home), environment, args))
-    record = {"build_seconds": args.seconds, "nodes": NODES, "rows": rows}
-    (args.out / "slow.json").write_text(json.dumps(record, indent=1) + "\n", "utf-8")
+    about = {"engine": args.engine or f"sleeps {args.seconds:g} s", "options": args.engine_option}
+    record = {**about, "nodes": NODES, "machine": machine(), "rows": rows}
+    args.out.mkdir(parents=True, exist_ok=True)
+    (args.out / f"{args.name}.json").write_text(json.dumps(record, indent=1) + "\n", "utf-8")
     print("| fault | builds at a time | builds | begun early in vain | seconds |")
     print("| --- | --- | --- | --- | --- |")
     for row in rows:
@@ -75,14 +83,21 @@ def measured(
     for title, fault in faults(names).items():
         for jobs in args.jobs:
             out = home / f"{title.replace(' ', '-')}-{jobs}"
-            options = {
-                "faults": [fault], "log": str(out.with_suffix(".log")), "seconds": args.seconds,
-            }  # fmt: skip
+            options: dict[str, Any] = {"faults": [fault]}
+            engine = "planted"
+            if args.engine:
+                options |= {
+                    "inner": args.engine,
+                    "inner_options": parse_options(args.engine_option),
+                }
+            else:
+                options |= {"log": str(out.with_suffix(".log")), "seconds": args.seconds}
+                engine = f"{SLOW}:Slow"
             told = [f"{k}={json.dumps(v)}" for k, v in options.items()]
             took = measure(
                 [
                     sys.executable, "-m", "tapsect", "bisect", str(task.model),
-                    "--inputs", str(task.inputs), "--engine", f"{ENGINE}:Slow",
+                    "--inputs", str(task.inputs), "--engine", engine,
                     *(word for each in told for word in ("--engine-option", each)),
                     "--jobs", str(jobs), "--budget", "20", "--out", str(out), "--quiet",
                 ],
