@@ -11,7 +11,7 @@ import fcntl
 import math
 import os
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -160,13 +160,29 @@ def move_weights(model: ModelProto, base: Path, folder: Path, digest: str) -> st
     return "|".join(state)
 
 
-def offload(tensors: Sequence[TensorProto], folder: Path, name: str) -> None:
-    """Writes tensors into one file of ``folder`` and lets the protos point at it."""
+def _raw(tensor: TensorProto) -> bytes:
+    if tensor.raw_data:
+        return tensor.raw_data
+    return numpy_helper.from_array(numpy_helper.to_array(tensor)).raw_data
+
+
+def offload(
+    tensors: Sequence[TensorProto], folder: Path, name: str,
+    raw_of: Callable[[TensorProto], bytes | memoryview] = _raw,
+) -> None:  # fmt: skip
+    """Writes tensors into one file of ``folder`` and lets the protos point at it.
+
+    Args:
+        tensors: The protos.
+        folder: Where the file is written; it appears whole or not at all.
+        name: Of the file.
+        raw_of: Gives the bytes of a tensor; those of one are held at a time.
+    """
     target, offset = folder / name, 0
     temporary = target.with_name(f"{name}.{os.getpid()}.part")
     with temporary.open("wb") as file:
         for tensor in tensors:
-            raw = tensor.raw_data or _raw(tensor)
+            raw = raw_of(tensor)
             pad = -offset % 64
             file.write(b"\0" * pad)
             offset += pad
@@ -178,10 +194,6 @@ def offload(tensors: Sequence[TensorProto], folder: Path, name: str) -> None:
             tensor.data_location = TensorProto.EXTERNAL
             offset += len(raw)
     os.replace(temporary, target)
-
-
-def _raw(tensor: TensorProto) -> bytes:
-    return numpy_helper.from_array(numpy_helper.to_array(tensor)).raw_data
 
 
 def bring_file(source: Path, folder: Path, digest: str, number: int) -> str:

@@ -8,6 +8,7 @@ values of the widened graph compare with values of the model by name.
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Collection
 
 import numpy as np
@@ -19,6 +20,8 @@ from debugtaps.graph import NARROW, Graph, TensorType, load_array, offload
 __all__ = ["doubled", "widen"]
 
 _WIDE = TensorProto.FLOAT
+_MANY = 1024
+"""Elements of a constant that goes into a file, as large models have it: one is held at a time."""
 _TYPE_ATTRIBUTES = {"dtype", "output_dtype", "stash_type", "softmax_precision"}
 
 
@@ -150,10 +153,12 @@ def _wide_constants(graph: Graph) -> dict[str, TensorProto | NodeProto]:
     big = []
     for name, constant in graph.constants.items():
         if isinstance(constant, TensorProto) and constant.data_type in NARROW:
-            values = load_array(constant, graph.folder).astype(np.float32)
-            constant = numpy_helper.from_array(values, name)
-            if values.nbytes >= 4096:
+            if math.prod(constant.dims) >= _MANY:
+                constant = TensorProto(name=name, dims=constant.dims, data_type=_WIDE)
+                constant.raw_data = b"elsewhere"
                 big.append(constant)
+            else:
+                constant = numpy_helper.from_array(_in_float(graph, name), name)
         elif isinstance(constant, NodeProto):
             copy = NodeProto()
             copy.CopyFrom(constant)
@@ -161,5 +166,14 @@ def _wide_constants(graph: Graph) -> dict[str, TensorProto | NodeProto]:
             constant = copy
         wide[name] = constant
     if big:
-        offload(big, graph.folder, f"weights-{graph.sha256[:16]}-wide.bin")
+        file = f"weights-{graph.sha256[:16]}-wide.bin"
+        offload(
+            big, graph.folder, file, lambda t: _in_float(graph, t.name).reshape(-1).view("u1").data
+        )
     return wide
+
+
+def _in_float(graph: Graph, name: str) -> np.ndarray:
+    constant = graph.constants[name]
+    assert isinstance(constant, TensorProto)
+    return load_array(constant, graph.folder).astype(np.float32)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import numpy as np
@@ -9,8 +10,9 @@ import onnx
 import pytest
 from onnx import TensorProto
 
-from debugtaps import Host, doubled, extract, load_graph, resolve, save, widen
+from debugtaps import Host, doubled, extract, load_array, load_graph, resolve, save, widen
 from support.build import Built, Net
+from support.memory import Peak, held
 from support.zoo import residual, to_narrow, transformer
 
 
@@ -78,3 +80,26 @@ def test_one_operator_in_double(tmp_path: Path) -> None:
     assert {wide.elem(t) for t in graph.nodes[1].reads} == {TensorProto.DOUBLE}
     assert wide.elem("x") == TensorProto.FLOAT
     assert doubled(graph, 1, keep=graph.nodes[1].writes) is None
+
+
+def test_one_widened_weight_is_held_at_a_time(tmp_path: Path) -> None:
+    net, side = Net(), 1024
+    x = net.input("x", (1, side), dtype=np.float16)
+    weights = [net.const(np.full((side, side), n), np.float16) for n in range(1, 13)]
+    for weight in weights:
+        x = net.op("MatMul", x, weight)
+    net.output(x)
+    model, _ = net.build().save(tmp_path)
+    graph = load_graph(model, tmp_path / "work")
+    before = held(os.getpid())
+    peak = Peak(os.getpid(), interval=0.002)
+    wide = widen(graph)
+    peak.stop()
+    for n, weight in enumerate(weights, start=1):
+        constant = wide.constants[weight]
+        assert isinstance(constant, TensorProto)
+        values = load_array(constant, wide.folder)
+        assert values.dtype == np.float32
+        assert values.shape == (side, side)
+        assert (values == n).all()
+    assert peak.megabytes < before + 24  # of 48

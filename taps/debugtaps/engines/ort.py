@@ -282,11 +282,11 @@ class OrtReference(OrtEngine):
         inter_op_num_threads: int = 0,
         session_config: Mapping[str, Any] | None = None,
     ) -> None:
-        # Threads that spin until the next run take cores on which others work meanwhile.
+        # Spinning threads take cores, and an arena memory, while others work.
         config = {"session.intra_op.allow_spinning": "0", **(session_config or {})}
         super().__init__(
             providers, None, "disable", None, intra_op_num_threads, inter_op_num_threads,
-            session_config=config,
+            enable_cpu_mem_arena=False, session_config=config,
         )  # fmt: skip
 
     def session_options(self) -> Any:
