@@ -157,3 +157,33 @@ def test_inspect_shows_an_engine(tmp_path: Path) -> None:
 def _constants(built: zoo.Built) -> set[str]:
     held = {t.name for t in built.model.graph.initializer}
     return held | {n.output[0] for n in built.model.graph.node if n.op_type == "Constant"}
+
+
+def test_of_weights_outside_only_those_of_the_part_are_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = onnx.parser.parse_model("""
+        <ir_version: 8, opset_import: ["" : 17]>
+        g (float[2, 64] x) => (float[2, 64] z)
+        {
+            a = MatMul(x, v)
+            b = MatMul(a, w)
+            z = Add(b, b)
+        }
+    """)
+    weights = {n: np.random.default_rng(0).random((64, 64), np.float32) for n in "vw"}
+    made.graph.initializer.extend(onnx.numpy_helper.from_array(w, n) for n, w in weights.items())
+    onnx.save(made, tmp_path / "m.onnx", save_as_external_data=True, location="m.bin")
+    read: list[str] = []
+    helper = onnx.external_data_helper
+    load = helper.load_external_data_for_tensor
+
+    def noted(tensor: onnx.TensorProto, folder: str, *more: object) -> None:
+        read.append(tensor.name)
+        load(tensor, folder, *more)
+
+    monkeypatch.setattr(helper, "load_external_data_for_tensor", noted)
+    part = extract_part(tmp_path / "m.onnx", [TensorSpec("a")], [TensorSpec("b")])
+    assert read == ["w"]
+    (kept,) = part.model.graph.initializer
+    np.testing.assert_array_equal(onnx.numpy_helper.to_array(kept), weights["w"])

@@ -34,6 +34,7 @@ from debugtaps import (
 from tapsect.byhand.specs import Dim, TensorSpec, elem_of
 from tapsect.diagnose.given import Options, read_samples
 from tapsect.localize.examine import Recorded
+from tapsect.replay.light import lighten
 from tapsect.replay.reference import Reference
 
 __all__ = ["Extracted", "extract_part"]
@@ -187,6 +188,7 @@ class _Run:
     def _runs(self) -> list[Recorded]:
         if self._recorded is None:
             self._host = Host(resolve(self.spec, {}))
+            lighten(self._host, self.work)
             reference = Reference(self.graph, self._host, self.work, stated=None)
             options = Options(self.graph.path, tuple(self.data), self.shapes)
             given = read_samples(options, self.graph)
@@ -231,7 +233,7 @@ def _typed(graph: Graph, spec: TensorSpec, run: _Run) -> TensorType:
 def _cut(
     path: Path, begins: Sequence[str], ends: Sequence[TensorSpec], types: Mapping[str, TensorType]
 ) -> ModelProto:
-    original = onnx.load(path)
+    original = onnx.load(path, load_external_data=False)  # only what stays is read, below
     surgeon = gs.import_onnx(original)
     tensors = surgeon.tensors()
     surgeon.inputs = [tensors[name] for name in begins]
@@ -251,6 +253,7 @@ def _cut(
     ):
         del values[:]
         values.extend(_declared(name, types[name]) for name in names)
+    onnx.external_data_helper.load_external_data_for_model(model, str(path.parent))
     return model
 
 
