@@ -75,10 +75,13 @@ def _files(case: Path) -> Iterator[Path]:
 
 
 def _archive(draft: Path) -> bytes:
-    """Returns the files of a folder as a zip that depends on nothing but them."""
+    """Returns report and case as a zip that depends on nothing but them.
+
+    What Python compiled while the check was run names folders of this machine and stays behind.
+    """
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as archive:
-        for path in sorted(p for p in draft.rglob("*") if p.is_file()):
+        for path in [*_files(draft / CASE), draft / MARKDOWN]:
             info = zipfile.ZipInfo(path.relative_to(draft).as_posix(), _EPOCH)
             info.compress_type = zipfile.ZIP_DEFLATED
             info.external_attr = 0o644 << 16
