@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -195,7 +194,4 @@ def _loader(task: Task, folder: Path) -> Path:
 
 
 def _polygraphy(python: str) -> list[str]:
-    probe = [python, "-c", "import polygraphy.__main__"]
-    if subprocess.run(probe, capture_output=True, check=False).returncode:
-        return [str(Path(python).with_name("polygraphy"))]
-    return [python, "-m", "polygraphy"]
+    return [python, "-c", "import sys; from polygraphy.tools import main; sys.exit(main())"]

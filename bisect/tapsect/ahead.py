@@ -32,7 +32,8 @@ class Ahead(Generic[C, A]):
 
     def __init__(self, ask: Callable[[C, int], A], jobs: int) -> None:
         self.ask, self.jobs = ask, jobs
-        self._lanes: queue.SimpleQueue[int] = queue.SimpleQueue()
+        # The lowest first: what is asked now goes where somebody works already.
+        self._lanes: queue.PriorityQueue[int] = queue.PriorityQueue()
         for lane in range(jobs):
             self._lanes.put(lane)
         self._pool = ThreadPoolExecutor(jobs)

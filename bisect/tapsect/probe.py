@@ -9,6 +9,7 @@ import json
 import statistics
 import threading
 import time
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -23,7 +24,10 @@ from tapsect.request import About, Request, Sample, content_key, digest_of
 __all__ = ["BuildsSpent", "Prober"]
 
 WORTH_AHEAD_S = 0.5
-"""From here a build takes longer than a further worker takes to start."""
+"""Seconds of a build from which another one beside it may pay."""
+
+RECENT = 4
+"""Builds that tell how long the next will take."""
 
 
 class BuildsSpent(EnvironmentFailure):
@@ -61,7 +65,8 @@ class Prober:
         self.runs = 0
         self.epoch = 0
         self.options = dict(host.spec.options)
-        self._slowest, self._closed = 0.0, False
+        self._recent: deque[float] = deque(maxlen=RECENT)
+        self._closed = False
         self._counted: set[str] = set()
         self._hosts = (host, *further)
         self._writing = threading.Lock()
@@ -108,8 +113,13 @@ class Prober:
         Args:
             requests: The nearest first; only as many are taken as can be begun.
         """
-        if self._ahead is not None and self._slowest >= WORTH_AHEAD_S:
+        if self._ahead is not None and self._worth_it():
             self._ahead.begin(each for each in requests if each.key not in self.journal.known)
+
+    def _worth_it(self) -> bool:
+        """Returns whether builds of late are slow, and two of them pay for loading a worker."""
+        usual = sum(self._recent) / max(1, len(self._recent))
+        return usual >= max(WORTH_AHEAD_S, self.host.load_seconds / 2)
 
     @property
     def foresees(self) -> bool:
@@ -191,7 +201,7 @@ class Prober:
         with host.lock:  # options and build belong together
             host.turn(request.options)
             outcome = self._probe(request, host)
-        self._slowest = max(self._slowest, outcome.seconds)
+        self._recent.append(outcome.seconds)
         if request.keep and not self._closed:  # what was ended shows nothing
             with self._writing:
                 self.journal.record(request.key, outcome, request.purpose)

@@ -25,7 +25,7 @@ HEALED = [{"kind": "fusion", "nodes": ["block3/Conv", "block3/Relu", "block4/Con
 
 @pytest.fixture(autouse=True)
 def _begin_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tapsect.probe.WORTH_AHEAD_S", 0.0)
+    monkeypatch.setattr("tapsect.probe.Prober._worth_it", lambda _: True)
 
 
 def found(folder: Path, faults: list[dict[str, Any]], jobs: int, **more: Any) -> Diagnosed:
@@ -138,3 +138,12 @@ def test_a_builder_that_chokes_on_many_taps_gets_few(tmp_path: Path) -> None:
     steps = [(s.decision, s.why) for s in late.finding.trail if s.step == "taps"]
     assert "2 s" in steps[0][1]
     assert late.finding.coverage.untappable == 0
+
+
+def test_no_worker_is_started_where_builds_are_fast(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.undo()
+    fast = found(tmp_path / "fast", REFUSED, 3, options={"seconds": 0.0})
+    assert not any("begun early" in note for note in fast.finding.notes)
+    assert len({pid for pid, *_ in builds(tmp_path / "fast")}) == 1

@@ -48,6 +48,7 @@ class Host(Facts):
         builds: How many builds were tried.
         runs: How many runs were tried; a sweep of n runs counts n + 1.
         restarts: How many children had to be replaced.
+        load_seconds: How long the first child took until it had loaded the engine; 0 before.
         room: A folder where large arrays lie on their way; without one they go through pipes.
     """
 
@@ -64,10 +65,8 @@ class Host(Facts):
         self.python = python
         self.timeout = timeout
         self.room: Path | None = None
-        self.builds = 0
-        self.runs = 0
-        self.restarts = 0
-        self.generation = 0
+        self.builds = self.runs = self.restarts = self.generation = 0
+        self.load_seconds = self._began = 0.0
         self._cwd = cwd
         self._child: Child | None = None
         self._loaded: Mapping[str, Any] | None = None
@@ -96,6 +95,7 @@ class Host(Facts):
             spare = taken() if self.python is None and self._cwd is None else None
             self._child = spare or Child(self.python or Path(sys.executable), self._cwd)
             self.generation += 1
+            self._began = time.monotonic()
             self._child.send(self._load_request(), NO_ARRAYS, time.monotonic() + self.timeout)
 
     def turn(self, options: Mapping[str, Any]) -> None:
@@ -154,6 +154,7 @@ class Host(Facts):
                 self._forget()
                 raise load_refused(self.spec, self.python, header, tail)
             self._loaded = header
+            self.load_seconds = self.load_seconds or time.monotonic() - self._began
         return self._child
 
     def ask(
