@@ -1,6 +1,9 @@
 """Weights of large models go from file to file: never into a message, never twice."""
 
+import json
 import os
+import subprocess
+import sys
 import tracemalloc
 from pathlib import Path
 
@@ -10,7 +13,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import tapsect
-from debugtaps import Host, load_array, load_graph, resolve
+from debugtaps import Host, load_array, load_graph, resolve, write_npz
 from debugtaps import reading as debugtaps_reading
 from debugtaps.errors import ModelError
 from debugtaps.slimming import slimmed
@@ -171,3 +174,42 @@ def test_a_model_beyond_two_gibibytes_is_bisected_within_its_own_size(tmp_path: 
     assert {each.name for each in tmp_path.iterdir()} == {*before, "out"}
     # The engine holds the model once; nobody else does.
     assert 0 < peak.megabytes < (34 * size >> 20) + 700
+
+
+@pytest.mark.slow
+def test_activations_larger_than_the_tap_memory_are_bisected_within_it(tmp_path: Path) -> None:
+    """300 MB are for two workers and the command; 540 MB of tensors are never held together."""
+    channels, side, count = 64, 128, 40
+    random, nodes, kernels = np.random.default_rng(0), [], []
+    for n in range(count):
+        kernel = random.standard_normal((channels, 1, 3, 3), np.float32) / np.float32(3)
+        kernels.append(numpy_helper.from_array(kernel, f"w{n}"))
+        read = [f"t{n - 1}" if n else "x", f"w{n}"]
+        nodes.append(helper.make_node(
+            "Conv", read, [f"c{n}"], name=f"conv{n}", group=channels, pads=[1, 1, 1, 1]
+        ))  # fmt: skip
+        nodes.append(helper.make_node("Tanh", [f"c{n}"], [f"t{n}"], name=f"tanh{n}"))
+    nodes.append(helper.make_node("GlobalAveragePool", [f"t{count - 1}"], ["y"], name="mean"))
+    ends = [helper.make_tensor_value_info("x", 1, [1, channels, side, side]),
+            helper.make_tensor_value_info("y", 1, [1, channels, 1, 1])]  # fmt: skip
+    graph = helper.make_graph(nodes, "g", ends[:1], ends[1:], kernels)
+    onnx.save(
+        helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8),
+        tmp_path / "model.onnx",
+    )
+    x = random.standard_normal((1, channels, side, side), np.float32)
+    write_npz(tmp_path / "x.npz", {"x": x})
+    faults = json.dumps([{"kind": "value", "nodes": ["conv20"], "scale": 1.05}])
+    command = [
+        sys.executable, "-m", "tapsect", "bisect", "model.onnx", "--inputs", "x.npz",
+        "--engine", "planted", "--engine-option", f"faults={faults}", "--tap-memory", "64MB",
+        "--budget", "0", "--out", "out", "--quiet",
+    ]  # fmt: skip
+    process = subprocess.Popen(command, cwd=tmp_path)
+    peak = Peak(process.pid)
+    assert process.wait() == 1
+    peak.stop()
+    found = json.loads((tmp_path / "out" / "result.json").read_text("utf-8"))
+    assert found["culprit_nodes"] == ["conv20"]
+    assert 0 < peak.megabytes < (tmp_path / "model.onnx").stat().st_size / 2**20 + 64 + 300
+    assert not [each for each in (tmp_path / "out").iterdir() if each.name in (".work", ".probes")]

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 WORKER_FILE = Path(__file__).with_name("worker.py")
 
 LARGE_GOES_BACK = {
-    "MALLOC_MMAP_THRESHOLD_": str(8 << 20),
+    "MALLOC_MMAP_THRESHOLD_": str(2 << 20),
     "MALLOC_TRIM_THRESHOLD_": str(32 << 20),
 }
 """Has glibc give large blocks back to the system: by itself it keeps most of what once was used."""
