@@ -53,13 +53,9 @@ class Host(Facts):
     """
 
     def __init__(
-        self,
-        spec: EngineSpec,
-        *,
-        python: Path | None = None,
-        timeout: float = 600.0,
+        self, spec: EngineSpec, *, python: Path | None = None, timeout: float = 600.0,
         cwd: Path | None = None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         super().__init__()
         self.spec = spec
         self.python = python
