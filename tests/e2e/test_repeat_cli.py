@@ -160,7 +160,7 @@ def test_python_asks_as_the_command_does(tmp_path: Path) -> None:
     model, _, inputs = given(tmp_path)
     done = tapsect.repeat(
         model, until="bad", check=[sys.executable, "check.py", "{engine}"], inputs=[inputs],
-        engine="planted", engine_options=options_of(chooses(tmp_path / "s")), out=Path("out"),
+        engine="planted", engine_options=options_of(chooses(tmp_path / "s")), out="out",
     )  # fmt: skip
     assert done.tally.attempts[-1].verdict is Verdict.DIVERGES
     assert done.finding == result()

@@ -27,7 +27,7 @@ from debugtaps import EngineFailure, TapsError, Tolerance
 from tapsect.diagnose.ends import EndJudge, Truth
 from tapsect.diagnose.failure import blame_error
 from tapsect.diagnose.fixes import check_fixing, fix
-from tapsect.diagnose.given import Fixing
+from tapsect.diagnose.given import Fixing, as_path
 from tapsect.diagnose.place import Place
 from tapsect.diagnose.plan_file import first_look, only_in_plan, rebuilt_alike
 from tapsect.diagnose.sensitive import look_at_inputs, samples_that_fail
@@ -52,10 +52,10 @@ def diagnose(
     input_shapes: Mapping[str, Sequence[int]] | None = None,
     engine: str = "ort",
     engine_options: Mapping[str, Any] | None = None,
-    engine_python: Path | None = None,
-    engine_file: Path | None = None,
+    engine_python: str | Path | None = None,
+    engine_file: str | Path | None = None,
     reference: str | Path | None = None,
-    reference_model: Path | None = None,
+    reference_model: str | Path | None = None,
     precision: str | None = None,
     tolerance: Tolerance | None = None,
     judge: str | None = None,
@@ -63,7 +63,7 @@ def diagnose(
     tap_mode: TapMode = "auto",
     timeout: float = 600.0,
     budget: float = 120.0,
-    out: Path | None = None,
+    out: str | Path | None = None,
     seed: int = 0,
     progress: Progress | None = None,
     command: Sequence[str] = (),
@@ -111,11 +111,11 @@ def diagnose(
     """
     options = Options(
         Path(model), tuple(inputs), input_shapes, engine, dict(engine_options or {}),
-        engine_python, reference, reference_model, precision, tolerance, judge,
-        tap_memory, tap_mode, timeout, budget, out, seed, tuple(command), fixing or Fixing(),
-        most_builds, engine_file, jobs,
+        as_path(engine_python), reference, as_path(reference_model), precision, tolerance, judge,
+        tap_memory, tap_mode, timeout, budget, as_path(out), seed, tuple(command),
+        fixing or Fixing(), most_builds, as_path(engine_file), jobs,
     )  # fmt: skip
-    with claimed(out or Path(f"tapsect-{Path(model).stem}")) as folder:
+    with claimed(options.out or Path(f"tapsect-{options.model.stem}")) as folder:
         subject = open_subject(options, folder, progress or Silent(), begun)
         finished = False
         try:

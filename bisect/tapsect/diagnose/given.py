@@ -29,6 +29,7 @@ __all__ = [
     "Options",
     "Source",
     "TapMode",
+    "as_path",
     "golden_values",
     "load_judge",
     "read_samples",
@@ -94,6 +95,11 @@ class Given:
     samples: list[Mapping[str, Array]]
     origins: list[str]
     notes: list[str]
+
+
+def as_path(value: str | Path | None) -> Path | None:
+    """Returns a path that may have been given as text."""
+    return None if value is None else Path(value)
 
 
 def stated_roundoff(precision: str | None) -> float | None:

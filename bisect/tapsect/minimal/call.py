@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from debugtaps import Tolerance
 from tapsect.checks import CommandLine
-from tapsect.diagnose.given import Options, Source
+from tapsect.diagnose.given import Options, Source, as_path
 from tapsect.minimal.flow import Minimized, minimize
 from tapsect.minimal.plan import Mode, Plan
 from tapsect.progress import Progress
@@ -24,16 +24,16 @@ def reduce(
     ask: Callable[[str], str] | None = None,
     engine: str = "ort",
     engine_options: Mapping[str, Any] | None = None,
-    engine_python: Path | None = None,
+    engine_python: str | Path | None = None,
     reference: str | Path | None = None,
-    reference_model: Path | None = None,
+    reference_model: str | Path | None = None,
     judge: str | None = None,
     inputs: Sequence[Source] = (),
     input_shapes: Mapping[str, Sequence[int]] | None = None,
     precision: str | None = None,
     tolerance: Tolerance | None = None,
     output: str | Path = "reduced.onnx",
-    out: Path | None = None,
+    out: str | Path | None = None,
     mode: Mode = "full",
     passes: Sequence[str] = (),
     golden: Literal["once", "each"] = "once",
@@ -41,7 +41,7 @@ def reduce(
     keep_outputs: bool = False,
     confirm: tuple[int, int] | None = None,
     jobs: int = 1,
-    min_good: Path | None = None,
+    min_good: str | Path | None = None,
     timeout: float = 600.0,
     budget: float = 120.0,
     seed: int = 0,
@@ -89,11 +89,12 @@ def reduce(
     line = check if isinstance(check, CommandLine) or check is None else CommandLine(tuple(check))
     options = Options(
         Path(model), tuple(inputs), input_shapes, engine, dict(engine_options or {}),
-        engine_python, reference, reference_model, precision, tolerance, judge,
-        timeout=timeout, budget=budget, out=out, seed=seed, command=("tapsect.reduce",),
+        as_path(engine_python), reference, as_path(reference_model), precision, tolerance, judge,
+        timeout=timeout, budget=budget, out=as_path(out), seed=seed, command=("tapsect.reduce",),
     )  # fmt: skip
     plan = Plan(
         options, Path(output), line, ask, mode, tuple(passes), golden, keep_inputs, keep_outputs,
-        confirm=None if confirm is None else Confirm(*confirm), jobs=jobs, min_good=min_good,
+        confirm=None if confirm is None else Confirm(*confirm), jobs=jobs,
+        min_good=as_path(min_good),
     )  # fmt: skip
     return minimize(plan, progress=progress)

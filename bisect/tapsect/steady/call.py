@@ -9,7 +9,7 @@ from typing import Any
 from debugtaps import UsageError
 from tapsect.axes.repeat import Until
 from tapsect.checks import Ask, CommandLine
-from tapsect.diagnose.given import Options, Source
+from tapsect.diagnose.given import Options, Source, as_path
 from tapsect.progress import Progress
 from tapsect.steady.again import Repeated, repeat_builds
 from tapsect.steady.plan import CANDIDATE, Check, Plan
@@ -27,7 +27,8 @@ def repeat(
     inputs: Sequence[Source] = (),
     engine: str = "ort",
     engine_options: Mapping[str, Any] | None = None,
-    save_tactics: Path | None = None,
+    save_tactics: str | Path | None = None,
+    jobs: int = 1,
     progress: Progress | None = None,
     **options: Any,
 ) -> Repeated:
@@ -45,6 +46,7 @@ def repeat(
         engine: The engine under suspicion.
         engine_options: Keyword arguments of the engine.
         save_tactics: A file for what each build chose.
+        jobs: Builds at a time, where the reference judges.
         progress: Hears of each build.
         **options: ``reference``, ``tolerance``, ``timeout``, ``out`` and other arguments of
             ``tapsect.bisect``.
@@ -64,10 +66,14 @@ def repeat(
     count = runs if runs is not None else 3 if check is None and ask is None else 1
     given = Options(
         Path(model), tuple(inputs), engine=engine, engine_options=dict(engine_options or {}),
-        command=("tapsect.repeat",), **options,
+        command=("tapsect.repeat",), **{k: _read(k, v) for k, v in options.items()},
     )  # fmt: skip
-    plan = Plan(given, Check(line, ask, count), when, save_tactics)
+    plan = Plan(given, Check(line, ask, count), when, as_path(save_tactics), jobs)
     return repeat_builds(plan, progress=progress)
+
+
+def _read(name: str, value: Any) -> Any:
+    return as_path(value) if name in ("engine_python", "reference_model", "out") else value
 
 
 def _command(words: Sequence[str]) -> CommandLine:
