@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import zlib
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tapsect.search.frontier import Limit, Look, refine
@@ -81,6 +81,7 @@ def test_minimal_sets_are_disjoint_members_and_leave_nothing(
 
 
 @quick
+@example(18, set(), {0, 8, 9, 10}, {0}, None)
 @given(
     n=st.integers(1, 40),
     healing=st.sets(st.integers(0, 39), max_size=10),

@@ -68,7 +68,7 @@ def refine(
 
         A builder may take some taps but not many: when a chunk and both its halves are refused,
         a quarter is tapped next, and no build holds more taps again than were ever taken, as
-        long as more are refused.  Where three single taps are refused and none was ever taken,
+        long as more are refused.  Where seven single taps are refused and none was ever taken,
         the builder takes none, and the rest is not asked.
 
         Cost: 1 call when no tap disturbs and all fit.  With k neighbouring disturbing taps
@@ -109,7 +109,7 @@ def refine(
 
 
 # Single taps that are refused before a builder is taken to take none.
-_SINGLES = 3
+_SINGLES = 7
 
 # A run of up to half a gap of healing taps misses one of the two offsets; what is looked at so
 # must be long enough to be worth two builds.
@@ -221,7 +221,7 @@ class _Refinement(Generic[T]):
             return True
         if not self.refused or self.most is None or size <= self.taken:
             return False
-        self.most = max(1, self.taken, size // 2)
+        self.most = max(1, self.taken, size // (2 if self.taken else 4))
         return True
 
     def split(self, chunk: tuple[T, ...], *, from_right: bool) -> None:
