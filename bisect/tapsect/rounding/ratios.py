@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tapsect.rounding.boxes import Boxed, Lazy, boxes, lazily, parts
+from tapsect.rounding.boxes import Boxed, boxes, lazily, parts
 from tapsect.rounding.floors import LIMITS, Limit
 
 __all__ = ["ZERO", "Ratios", "contrast", "luck", "ratios", "step_of"]
@@ -176,26 +176,23 @@ def step_of(y: Boxed, spread: Boxed, u: float, *, smooth: float) -> float:
 
 def contrast(each: Boxed) -> float:
     """Returns how far the largest ratio stands above the 99th percentile (inf above zero)."""
-    flat = _flat(each)
-    top = float(flat.max())
+    top = max(float(part.max(initial=0.0)) for (part,) in parts(each))
     if top == 0.0:
         return 0.0
-    if flat.size < 2:
+    if each.size < 2:
         return 1.0
     # The largest itself never belongs to the crowd it is compared with.
-    rank = min(flat.size - 2, int(0.99 * (flat.size - 1)))
-    flat.partition(rank)
-    crowd = float(flat[rank])
+    rank = min(each.size - 2, int(0.99 * (each.size - 1)))
+    crowd = _nth_largest(each, each.size - rank)
     return top / crowd if crowd > 0 else float("inf")
 
 
-def _flat(each: Boxed) -> Array:
-    """Returns a flat copy, in half the width where the tensor is large: seven digits will do."""
-    if not isinstance(each, Lazy):
-        return each.flatten()
-    flat, at = np.empty(each.size, np.float32), 0
-    for (part,) in parts(each):
-        with np.errstate(over="ignore"):
-            flat[at : at + part.size] = part.ravel()
-        at += part.size
-    return flat
+def _nth_largest(values: Boxed, n: int) -> float:
+    """Returns the n-th largest element; of a large tensor few are held at a time."""
+    kept, least = np.empty(0), -np.inf
+    for (part,) in parts(values):
+        kept = np.concatenate([kept, part[part > least]])
+        if kept.size > 4 * n:
+            kept = np.partition(kept, kept.size - n)[kept.size - n :]
+            least = float(kept.min())
+    return float(np.partition(kept, kept.size - n)[kept.size - n])
