@@ -61,6 +61,10 @@ class Ahead(Generic[C, A]):
             if question not in self._begun and running < self.jobs:
                 self._begun[question] = self._submit(question)
 
+    def run(self, job: Callable[[int], A]) -> A:
+        """Returns what a job of another kind answers in a lane that is free."""
+        return self._pool.submit(self._with_lane, job).result()
+
     @property
     def idle(self) -> int:
         """Returns how many questions were begun and never asked for."""
@@ -75,8 +79,11 @@ class Ahead(Generic[C, A]):
         return self._pool.submit(self._in_lane, question)
 
     def _in_lane(self, question: C) -> A:
+        return self._with_lane(lambda lane: self.ask(question, lane))
+
+    def _with_lane(self, job: Callable[[int], A]) -> A:
         lane = self._lanes.get()
         try:
-            return self.ask(question, lane)
+            return job(lane)
         finally:
             self._lanes.put(lane)

@@ -72,3 +72,20 @@ def test_an_error_of_a_check_reaches_who_asked() -> None:
     with pytest.raises(RuntimeError, match="no such program"):
         reduce(Problem(graph, graph.whole(), ahead, ahead=ahead.begin))
     ahead.close()
+
+
+def test_what_else_is_done_has_a_lane_of_its_own() -> None:
+    busy, go = threading.Event(), threading.Event()
+
+    def ask(_: int, lane: int) -> int:
+        busy.set()
+        assert go.wait(20)
+        return lane
+
+    ahead = Ahead(ask, 2)
+    ahead.begin([7])
+    assert busy.wait(20)
+    assert ahead.run(lambda lane: lane) == 1
+    go.set()
+    assert ahead(7) == 0
+    ahead.close()

@@ -73,11 +73,18 @@ def simplified(
     if least is not None:
         need = (tally.plan.confirm or ONCE).need
         repeated = Repeated(anew, least, FirstSeen(), need)
-    with lanes(repeated or once, tally.jobs) as (ask, begin):
-        told = Told[Specimen](tally, ask, "simplify")
+
+    def afresh(candidate: Specimen) -> Answer:
+        if repeated is not None:
+            look = repeated
+            return lane.apart(lambda n: look(candidate, n))
+        number = next(again)
+        return lane.apart(lambda n: anew(candidate, number, n))
+
+    with lanes(repeated or once, tally.jobs) as lane:
+        told = Told[Specimen](tally, lane.ask, "simplify")
         problem = Simplification(
-            small, told, ahead=begin, spent=tally.spent(),
-            recheck=repeated or (lambda s: anew(s, next(again))),
+            small, told, ahead=lane.begin, spent=tally.spent(), recheck=afresh
         )  # fmt: skip
         told.problem = problem
         confirm = ONCE if repeated else tally.plan.confirm or ONCE

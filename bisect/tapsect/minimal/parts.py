@@ -67,11 +67,15 @@ def _plain(tally: Tally, start: Candidate, passes: tuple[Pass, ...]) -> Reached:
     def in_lane(candidate: Candidate, lane: int) -> Answer:
         return judge.part(candidate, lane=lane)
 
-    with lanes(in_lane, tally.jobs) as (ask, begin):
-        told = Told[Candidate](tally, ask, "reduce")
+    def afresh(candidate: Candidate) -> Answer:
+        number = next(again)
+        return lane.apart(lambda n: judge.part(candidate, fresh=number, lane=n))
+
+    with lanes(in_lane, tally.jobs) as lane:
+        told = Told[Candidate](tally, lane.ask, "reduce")
         problem = Parts(
-            tally.ground.structure, start, told, ahead=begin, spent=tally.spent(),
-            recheck=lambda c: judge.part(c, fresh=next(again)),
+            tally.ground.structure, start, told, ahead=lane.begin, spent=tally.spent(),
+            recheck=afresh,
         )  # fmt: skip
         if plan.ask is not None:
             problem.ahead = judge.announce
@@ -114,11 +118,12 @@ def _noisy(tally: Tally, start: Candidate, passes: tuple[Pass, ...], firing: Fir
         return tally.judge.part(candidate, fresh=number, lane=lane)
 
     repeated = Repeated(in_lane, found.least, same, need)
-    with lanes(repeated, tally.jobs) as (ask, begin):
-        told = Told[Candidate](tally, ask, "reduce")
+    with lanes(repeated, tally.jobs) as lane:
+        told = Told[Candidate](tally, lane.ask, "reduce")
         problem = Parts(
-            ground.structure, start, told, recheck=repeated, spent=tally.spent(), ahead=begin
-        )
+            ground.structure, start, told, spent=tally.spent(), ahead=lane.begin,
+            recheck=lambda c: lane.apart(lambda n: repeated(c, n)),
+        )  # fmt: skip
         problem.keep_outputs, told.problem = tally.plan.keep_outputs, problem
         result = reduce(
             problem, passes=passes, hint=sorted(found.nodes), confirm=ONCE,

@@ -18,7 +18,7 @@ from tapsect.progress import Progress
 from tapsect.reduction import Answer, DoesNotFail, Question, Reduced
 from tapsect.simplify import Specimen
 
-__all__ = ["Tally", "Told", "lanes"]
+__all__ = ["Lanes", "Tally", "Told", "lanes"]
 
 C = TypeVar("C", bound=Hashable)
 Begin = Callable[[Iterable[C]], None]
@@ -98,16 +98,29 @@ class Told(Generic[C]):
         return self.ask(candidate)
 
 
+@dataclass(frozen=True, slots=True)
+class Lanes(Generic[C]):
+    """A check that is asked in lanes.
+
+    Attributes:
+        ask: The check.
+        begin: Begins checks early; None where there is one lane.
+        apart: Has something else done in a lane that is free: files of a lane are its own.
+    """
+
+    ask: Callable[[C], Answer]
+    begin: Begin[C] | None
+    apart: Callable[[Callable[[int], Answer]], Answer]
+
+
 @contextmanager
-def lanes(
-    ask: Callable[[C, int], Answer], jobs: int
-) -> Iterator[tuple[Callable[[C], Answer], Begin[C] | None]]:
-    """Gives a check that asks in lanes, and how to begin checks early when there are several."""
+def lanes(ask: Callable[[C, int], Answer], jobs: int) -> Iterator[Lanes[C]]:
+    """Gives a check in so many lanes."""
     if jobs == 1:
-        yield (lambda candidate: ask(candidate, 0)), None
+        yield Lanes(lambda candidate: ask(candidate, 0), None, lambda job: job(0))
         return
     ahead = Ahead(ask, jobs)
     try:
-        yield ahead, ahead.begin
+        yield Lanes(ahead, ahead.begin, ahead.run)
     finally:
         ahead.close()
