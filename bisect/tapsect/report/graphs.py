@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tapsect.escape import clean
@@ -30,6 +30,8 @@ _STATES = {
 _MATH = re.compile(r"\$(?=\$)|\\(?=[\[(])")
 _VIEW = 6.0
 """Layers shown above and below the place at first."""
+_WHOLE = 18.0
+"""Layers of a graph that is shown whole."""
 
 
 def graph(profile: Profile, drawing: Drawing, culprits: Collection[int]) -> Figure:
@@ -48,7 +50,7 @@ def graph(profile: Profile, drawing: Drawing, culprits: Collection[int]) -> Figu
     plot = blank(
         height=560, name="graph", tools="pan,wheel_zoom,box_zoom,zoom_in,zoom_out,tap,reset,save",
         active_scroll=None, x_range=(x[centre] - wide, x[centre] + wide),
-        y_range=(y[centre] - _VIEW, y[centre] + _VIEW),
+        y_range=_window(y, y[centre]),
     )  # fmt: skip
     plot.axis.visible = False
     plot.grid.visible = False
@@ -75,6 +77,19 @@ def graph(profile: Profile, drawing: Drawing, culprits: Collection[int]) -> Figu
     plot.select_one(TapTool).renderers = [marks]  # not the labels beside them
     legend_above(plot, 2)
     return plot
+
+
+def _window(layers: Sequence[float], centre: float) -> tuple[float, float]:
+    """Returns the layers shown at first: all, where they fit, else around the place.
+
+    >>> _window([0.0, 1.0, 2.0], centre=2.0), _window([0.0, 20.0, 40.0], centre=40.0)
+    ((-1.0, 3.0), (29.0, 41.0))
+    """
+    low, high = min(layers) - 1.0, max(layers) + 1.0
+    if high - low <= _WHOLE:
+        return low, high
+    start = min(max(centre - _VIEW, low), high - 2 * _VIEW)  # nothing lies beyond the ends
+    return start, start + 2 * _VIEW
 
 
 def _label(text: str) -> str:
