@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import queue
 from collections.abc import Callable, Hashable, Iterable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from itertools import islice
 from typing import Generic, TypeVar
 
@@ -60,6 +60,11 @@ class Ahead(Generic[C, A]):
             running = sum(not future.done() for future in self._begun.values())
             if question not in self._begun and running < self.jobs:
                 self._begun[question] = self._submit(question)
+
+    def rest(self) -> None:
+        """Drops what waits, and returns when nothing runs."""
+        self.begin(())
+        wait(self._begun.values())
 
     def run(self, job: Callable[[int], A]) -> A:
         """Returns what a job of another kind answers in a lane that is free."""

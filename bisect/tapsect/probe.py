@@ -26,6 +26,9 @@ __all__ = ["BuildsSpent", "Prober"]
 WORTH_AHEAD_S = 0.5
 """Seconds of a build from which another one beside it may pay."""
 
+CROWDED = frozenset({"out_of_memory", "timeout"})
+"""Failures that may come of builds beside each other."""
+
 RECENT = 4
 """Builds that tell how long the next will take."""
 
@@ -51,6 +54,7 @@ class Prober:
         builds: Probes so far, those that an earlier process made included; each counts once.
         runs: Runs so far.
         epoch: Probes of different epochs are different even when their content is equal.
+        crowded: Whether a build failed beside others that works alone.
     """
 
     def __init__(
@@ -66,14 +70,15 @@ class Prober:
         self.epoch = 0
         self.options = dict(host.spec.options)
         self._recent: deque[float] = deque(maxlen=RECENT)
-        self._closed = False
+        self.crowded = self._closed = False
         self._counted: set[str] = set()
         self._hosts = (host, *further)
         self._writing = threading.Lock()
         self._ahead: Ahead[Request, Outcome] | None = None
         if further:
             self._ahead = Ahead(
-                lambda asked, lane: self._made(asked, self._hosts[lane]), len(self._hosts)
+                lambda asked, lane: self._made(asked, self._hosts[lane], beside=True),
+                len(self._hosts),
             )
 
     @property
@@ -119,7 +124,7 @@ class Prober:
     def _worth_it(self) -> bool:
         """Returns whether builds of late are slow, and two of them pay for loading a worker."""
         usual = sum(self._recent) / max(1, len(self._recent))
-        return usual >= max(WORTH_AHEAD_S, self.host.load_seconds / 2)
+        return not self.crowded and usual >= max(WORTH_AHEAD_S, self.host.load_seconds / 2)
 
     @property
     def foresees(self) -> bool:
@@ -157,9 +162,14 @@ class Prober:
         return outcome
 
     def _asked(self, request: Request) -> Outcome:
-        if self._ahead is not None:
-            return self._ahead(request)
-        return self._made(request, self.host)
+        if self._ahead is None:
+            return self._made(request, self.host)
+        outcome = self._ahead(request)
+        if _squeezed(outcome):
+            self._ahead.rest()
+            outcome = self._ahead.run(lambda lane: self._made(request, self._hosts[lane]))
+            self.crowded |= not _squeezed(outcome)
+        return outcome
 
     def close(self) -> None:
         """Ends the further workers, and what was begun early; the engine's own dies with it."""
@@ -197,12 +207,13 @@ class Prober:
         finally:
             self.identity, self.options = identity, usual
 
-    def _made(self, request: Request, host: Host) -> Outcome:
+    def _made(self, request: Request, host: Host, *, beside: bool = False) -> Outcome:
         with host.lock:  # options and build belong together
             host.turn(request.options)
             outcome = self._probe(request, host)
         self._recent.append(outcome.seconds)
-        if request.keep and not self._closed:  # what was ended shows nothing
+        # What was ended shows nothing, and little what failed for want of room or time.
+        if request.keep and not self._closed and not (beside and _squeezed(outcome)):
             with self._writing:
                 self.journal.record(request.key, outcome, request.purpose)
         if request.own:
@@ -241,3 +252,8 @@ class Prober:
             if kernels and not told.fusions:
                 told = replace(told, fusions=build.kernels())
         return told
+
+
+def _squeezed(outcome: Outcome) -> bool:
+    """Returns whether a failure may come of builds beside this one."""
+    return outcome.failure is not None and outcome.failure.kind in CROWDED

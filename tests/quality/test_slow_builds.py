@@ -75,6 +75,15 @@ def test_three_at_a_time_say_what_one_says(tmp_path: Path, faults: list[dict[str
     assert three.finding.notes == (*one.finding.notes, *early)
 
 
+def test_what_runs_out_of_memory_beside_others_is_built_alone(tmp_path: Path) -> None:
+    one = found(tmp_path / "one", REFUSED, 1)
+    held = {"alone": str(tmp_path / "held")}
+    three = found(tmp_path / "three", REFUSED, 3, options=held)
+    assert told(one.finding) == told(three.finding)
+    assert not overlap(builds(tmp_path / "three"))
+    assert any("one build at a time fits" in note for note in three.finding.notes)
+
+
 class Stops:
     """Interrupts at a step, as Ctrl-C does."""
 

@@ -164,6 +164,8 @@ class _Diagnosis:
         self._fix(truth)
         if idle := subject.prober.idle:
             subject.notes.append(f"{idle} builds were begun early and not needed")
+        if subject.prober.crowded:
+            subject.notes.append("one build at a time fits: others failed beside each other")
         self.told.trail = tuple(self.trail)
         self.told.seconds = time.monotonic() - self.started
         return compose(subject, self.told)
