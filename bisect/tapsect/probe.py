@@ -21,7 +21,7 @@ from tapsect.ahead import Ahead
 from tapsect.journal import Journal, Outcome
 from tapsect.request import About, Request, Sample, content_key, digest_of
 
-__all__ = ["BuildsSpent", "Prober"]
+__all__ = ["CROWDED", "BuildsSpent", "Prober"]
 
 WORTH_AHEAD_S = 0.5
 """Seconds of a build from which another one beside it may pay."""

@@ -126,6 +126,17 @@ def test_repeated_builds_go_side_by_side(tmp_path: Path) -> None:
     assert overlap(builds(tmp_path))
 
 
+def test_repeated_builds_that_do_not_fit_beside_each_other_are_not_called_bad(
+    tmp_path: Path,
+) -> None:
+    model, inputs = zoo.chain_cnn().save(tmp_path / "given")
+    held = str(tmp_path / "held")
+    spec = {"faults": [], "log": str(tmp_path / "log"), "seconds": 0.2, "alone": held}
+    options = Options(model, (inputs,), engine=ENGINE, engine_options=spec, out=tmp_path / "out")
+    made = repeat_builds(Plan(options, Check(runs=1), Until(count=4), jobs=2))
+    assert (made.tally.good, made.tally.bad) == (4, 0)
+
+
 def test_builds_that_are_looked_at_in_one_place_are_made_one_at_a_time(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -90,13 +90,11 @@ def _tally(plan: Plan, bench: Bench, progress: Progress) -> Tally:
     if plan.jobs == 1:
         tally = repeat(attempt, plan.until, lambda found: _tell(found, progress))
     else:
-        with bench.lanes(plan.jobs) as ahead:
-
-            def begun_early(number: int) -> Attempt:
-                ahead.begin(range(number, plan.until.count or number + plan.jobs))
-                return ahead(number)
-
-            tally = repeat(begun_early, plan.until, lambda found: _tell(found, progress))
+        with bench.several(plan.jobs) as one:
+            count = plan.until.count
+            tally = repeat(
+                lambda n: one(n, count), plan.until, lambda found: _tell(found, progress)
+            )
     if not tally.good + tally.bad:
         raise UsageError(
             f"none of {len(tally.attempts)} builds could be judged"

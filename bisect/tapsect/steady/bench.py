@@ -11,7 +11,7 @@ import json
 import shutil
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -33,6 +33,7 @@ from tapsect.diagnose.given import Options
 from tapsect.diagnose.subject import open_subject
 from tapsect.folder import WORK, clear_results
 from tapsect.journal import Journal
+from tapsect.probe import CROWDED
 from tapsect.progress import Progress
 from tapsect.steady.judges import ByCommand, ByPerson, ByReference, Judge, places
 from tapsect.steady.plan import CANDIDATE, Check
@@ -72,8 +73,11 @@ class Bench:
     judging: threading.Lock = field(default_factory=threading.Lock)
 
     @contextmanager
-    def lanes(self, jobs: int) -> Iterator[Ahead[int, Attempt]]:
-        """Gives attempts, several at a time; runs are still made and judged one by one.
+    def several(self, jobs: int) -> Iterator[Callable[[int, int | None], Attempt]]:
+        """Gives attempts, several builds at a time; runs are still made and judged one by one.
+
+        What is given takes the number of an attempt and how many there will be, if that is known.
+        A build that ran out of memory or time beside others is made again alone.
 
         Raises:
             UsageError: Each build is looked at where the one before it was.
@@ -85,12 +89,20 @@ class Bench:
             )
         hosts = [self.host, *(self.host.another() for _ in range(jobs - 1))]
 
-        def attempt(number: int, lane: int) -> Attempt:
-            return self.attempt(number, host=hosts[lane])
+        def beside(number: int, lane: int) -> Attempt:
+            return self.attempt(number, host=hosts[lane], beside=True)
 
-        ahead = Ahead(attempt, jobs)
+        def attempt(number: int, count: int | None) -> Attempt:
+            ahead.begin(range(number, count or number + jobs))
+            made = ahead(number)
+            if _squeezed(made):
+                ahead.rest()
+                made = ahead.run(lambda lane: self.attempt(number, host=hosts[lane]))
+            return made
+
+        ahead = Ahead(beside, jobs)
         try:
-            yield ahead
+            yield attempt
         finally:
             self.ended = True
             for host in hosts:
@@ -99,15 +111,25 @@ class Bench:
             for host in hosts[1:]:
                 host.close()
 
-    def attempt(self, number: int, *, host: Host | None = None, label: str = "build") -> Attempt:
-        """Returns one build and what its runs are; one that is written down is not made again."""
+    def attempt(
+        self, number: int, *, host: Host | None = None, label: str = "build", beside: bool = False
+    ) -> Attempt:
+        """Returns one build and what its runs are; one that is written down is not made again.
+
+        Args:
+            number: Which one.
+            host: Who builds; the engine's own worker when None.
+            label: What it is called.
+            beside: Whether others go on meanwhile: what failed for want of room or time is then
+                not written down.
+        """
         key = f"{label} {number}, {self.check.runs} runs"
         known = self.journal.known.get(key)
         if known is not None:
             runs = tuple(Verdict(word) for word in known["runs"])
             return Attempt(number, runs, known["tactics"], known["why"], known["seconds"])
         made = self._made(number, host or self.host, label)
-        if self.ended:  # a build that was cut off shows nothing
+        if self.ended or (beside and _squeezed(made)):  # that shows nothing
             return made
         self.fresh += 1
         entry = {
@@ -180,6 +202,10 @@ class Bench:
         build.save(part)
         shutil.rmtree(CANDIDATE, ignore_errors=True)
         part.rename(CANDIDATE)
+
+
+def _squeezed(made: Attempt) -> bool:
+    return made.why.partition(":")[0] in CROWDED
 
 
 @contextmanager
