@@ -174,6 +174,25 @@ def test_judge_decides_whether_outputs_fail(limit: float, status: int, tmp_path:
         assert_place(found, "block2/Conv")
 
 
+@pytest.mark.parametrize("rows", [16, 8192])
+def test_judge_has_the_outputs_only_and_may_change_them(rows: int, tmp_path: Path) -> None:
+    net = Net(seed=26)
+    x = net.input("x", (rows, 32))
+    net.output(net.linear(net.op("Tanh", net.linear(x, 32, 32)), 32, 32))
+    path = tmp_path / "judge.py"
+    path.write_text(
+        "def judge(engine, reference):\n"
+        "    for name, value in engine.items():\n"
+        "        value -= reference[name]\n"
+        "        reference[name] *= 0\n"
+        "    return any(abs(value).max() > 1e-3 for value in engine.values())\n"
+    )
+    fault = {"kind": "value", "nodes": ["MatMul_1"]}
+    found = diagnose(net.build(), [fault], tmp_path, judge=f"{path}:judge", budget=0)
+    assert_place(found, "MatMul_1")
+    assert 0.01 < found.finding.outputs[0].rel_rms < 0.1  # of what the engine gave
+
+
 @pytest.mark.parametrize(("atol", "status"), [(1e-3, 1), (10.0, 0)])
 def test_own_tolerance_decides_whether_outputs_fail(
     atol: float, status: int, tmp_path: Path

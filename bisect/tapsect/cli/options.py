@@ -142,7 +142,8 @@ Judge = Annotated[
     str | None,
     typer.Option(
         metavar="FILE.py:FUNCTION",
-        help="A function that says whether final outputs fail (boxes, tokens).",
+        help="A function of the engine's outputs and the reference's (name: array) that says "
+        "whether they fail (boxes, tokens).",
     ),
 ]
 TapMemory = Annotated[

@@ -251,8 +251,13 @@ class EndJudge:
         measured: Measured,
     ) -> Ends:  # fmt: skip
         judge: Any = self.subject.judge
+        # Taps come with the outputs, and are no matter of the judge's; what is his he may change.
+        given = [
+            {n: each[n].copy() for n in self.subject.graph.outputs if n in each}
+            for each in (values, measured.base)
+        ]
         try:
-            why = judge(dict(values), dict(measured.base))
+            why = judge(*given)
         except Exception as error:
             raise InputError(
                 f"--judge {self.subject.options.judge} raised {type(error).__name__}: {error}"
