@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from typing import Any, Unpack
 
@@ -112,14 +113,23 @@ class Prober:
         key = content_key(self.identity, model.read_bytes(), about.get("taps", ()), samples, salt)
         return Request(key, model, samples, self.options, **about)
 
-    def begin(self, requests: Iterable[Request]) -> None:
+    def begin(self, requests: Iterable[Request | None]) -> None:
         """Begins what is likely to be asked next, where workers are there and builds are slow.
 
+        Nothing is begun where the first is known: its answer comes at once and says more than a
+        guess, and guesses would keep all workers from what is asked next.
+
         Args:
-            requests: The nearest first; only as many are taken as can be begun.
+            requests: What is asked now, then the nearest; only as many are taken as can be begun.
+                ``None`` is a question that needs no build.
         """
-        if self._ahead is not None and self._worth_it():
-            self._ahead.begin(each for each in requests if each.key not in self.journal.known)
+        if self._ahead is None or not self._worth_it():
+            return
+        known = self.journal.known
+        unknown = (each if each is None or each.key not in known else None for each in requests)
+        first = next(unknown, None)
+        if first is not None:
+            self._ahead.begin(each for each in chain([first], unknown) if each is not None)
 
     def _worth_it(self) -> bool:
         """Returns whether builds of late are slow, and two of them pay for loading a worker."""

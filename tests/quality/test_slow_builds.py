@@ -160,6 +160,13 @@ def test_a_builder_that_chokes_on_many_taps_gets_few(tmp_path: Path) -> None:
     assert late.finding.coverage.untappable == 0
 
 
+def test_what_follows_a_late_build_is_begun_early_as_it_is_asked(tmp_path: Path) -> None:
+    fault = [{"kind": "value", "nodes": ["block3/Conv"], "scale": 1.1}]
+    two = found(tmp_path / "two", fault, 2, options={"each": 0.12}, timeout=2.0)
+    _, *after = (s.decision.split()[0] for s in two.finding.trail if s.step == "taps")
+    assert max(taps for *_, taps in builds(tmp_path / "two")) <= max(map(int, after))
+
+
 def test_no_worker_is_started_where_builds_are_fast(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

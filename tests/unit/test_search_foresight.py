@@ -107,12 +107,13 @@ def slow(fault: int, n: int, most: int) -> tuple[Refined[int], list[int]]:
     def probe(taps: tuple[int, ...]) -> Look[int]:
         sizes.append(len(taps))
         if len(taps) > most:
-            return Look(accepted=False, refused=True, late=True)
+            worth = cheapest(len(taps), 60.0, 5.0)
+            return Look(accepted=False, refused=True, worth=worth)
         low = max((t for t in taps if t <= fault), default=0)
         high = min((t for t in taps if t > fault), default=n - 1)
         return Look(accepted=True, relevant=frozenset(range(low, high + 1)))
 
-    return refine(range(n), probe, worth=lambda count: cheapest(count, 60.0, 5.0)), sizes
+    return refine(range(n), probe), sizes
 
 
 @given(st.integers(20, 600), st.data())

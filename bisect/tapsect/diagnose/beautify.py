@@ -92,8 +92,7 @@ class _Asked:
     def begin(self, looks: Iterable[_Look]) -> None:
         """Begins builds that are near."""
         if self.like.prober.foresees:
-            requests = itertools.starmap(self._request, looks)
-            self.like.prober.begin(each for each in requests if each is not None)
+            self.like.prober.begin(itertools.starmap(self._request, looks))
 
     def _request(self, candidate: Specimen, fresh: int) -> Request | None:
         like = self.like

@@ -103,7 +103,7 @@ class CureTest:
                 return request()
 
         if not self.spent:
-            prober.begin(found for turns in sets if (found := asked(turns)) is not None)
+            prober.begin(map(asked, sets))
 
     def _request(self) -> Request | None:
         subject = self.subject

@@ -141,8 +141,7 @@ class Examiner:
             source: Whose values they are fed with.
         """
         if self.prober.foresees:
-            requests = (self.request(each, source, fresh) for each, fresh in looks)
-            self.prober.begin(each for each in requests if each is not None)
+            self.prober.begin(self.request(each, source, fresh) for each, fresh in looks)
 
     def request(self, candidate: Candidate, source: Source, fresh: int = 0) -> Request | None:
         """Returns the first build that ``examine`` asks for; None when a value cannot be had."""

@@ -86,7 +86,7 @@ class Locator:
             reference, feeds, before=before, measured=measured, end_limit=end_limit,
             stated=prober.host.unit_roundoff,
         )  # fmt: skip
-        self.late_after, self.numbers = 0.0, itertools.count()
+        self.numbers = itertools.count()
 
     def forget(self) -> None:
         """Forgets what earlier builds showed, so that they are made again."""
@@ -138,25 +138,27 @@ class Locator:
             return tensor in self.topology.waists  # found when first asked: it costs a pass
 
         def search(look: Callable[[tuple[str, ...]], Look[str]]) -> Refined[str]:
-            return refine(
-                order, look, limit=limit, max_calls=most, favoured=narrow, worth=self._worth
-            )
+            return refine(order, look, limit=limit, max_calls=most, favoured=narrow)
 
         if not self.prober.foresees:
             return search(self._look)
         either: tuple[Look[str], ...] = (Look(accepted=False), Look(accepted=True))
         return begun_early(search, self._look, self._begin, lambda _: either)
 
-    def _worth(self, count: int) -> int:
-        """Returns how many taps make all builds cheapest, after one with ``count`` was late."""
+    def _worth(self, count: int, outcome: Outcome) -> int | None:
+        """Returns how many taps make all builds cheapest, where one with ``count`` was late."""
+        if outcome.failure is None or outcome.failure.kind != "timeout":
+            return None
         usual = self.prober.longest
-        each = 2 * max(0.0, self.late_after - usual) / count  # it was stopped there: a guess
+        each = 2 * max(0.0, outcome.seconds - usual) / count  # it was stopped there: a guess
         return cheapest(count, usual, each)
 
     def _begin(self, looks: Iterable[tuple[str, ...]]) -> None:
         """Begins builds that are near; the first one alone, which mostly is the only one."""
         if self.looked:
-            self.prober.begin(self._request(taps) for taps in looks if taps not in self.looked)
+            self.prober.begin(
+                self._request(taps) if taps not in self.looked else None for taps in looks
+            )
 
     def _request(self, taps: tuple[str, ...]) -> Request:
         model = promote(self.graph, () if self.prober.exposes else taps)
@@ -208,8 +210,8 @@ class Locator:
         outcome = self._probe(path, taps)
         if outcome.failure is not None:
             self._note(f"{len(taps)} taps", f"the builder refused: {_first(outcome.failure)}")
-            self.late_after = outcome.seconds
-            return Look(accepted=False, refused=True, late=outcome.failure.kind == "timeout")
+            worth = self._worth(len(taps), outcome)
+            return Look(accepted=False, refused=True, worth=worth)
         values = outcome.values[0]
         seen = self.proof.seen(self.judge(values))
         self.observer.append(seen)

@@ -38,7 +38,6 @@ def refine(
     limit: Limit[T] | None = None,
     max_calls: int | None = None,
     favoured: Callable[[T], bool] | None = None,
-    worth: Callable[[int], int] | None = None,
 ) -> Refined[T]:
     """Returns trusted taps as near to the fault as they come, and the taps that disturb it.
 
@@ -49,7 +48,6 @@ def refine(
         max_calls: Most builds to look at; ``None`` means as many as it takes.
         favoured: Which items divide well (where a graph narrows, say); asked only where not
             everything fits.
-        worth: How many items to tap, after a build with so many was late; half at most.
 
     Returns:
         The taps, sorted by what they did.
@@ -64,7 +62,7 @@ def refine(
         between them are tried first, at two offsets.  One that is accepted leaves a single gap.
 
         A build that is late is no look: fewer taps are spread over the same items next, as many
-        as make all builds cheapest (``worth``).
+        as it says make all builds cheapest (``Look.worth``), half at most.
 
         A builder may take some taps but not many: when a chunk and both its halves are refused,
         a quarter is tapped next, and no build holds more taps again than were ever taken, as
@@ -101,8 +99,7 @@ def refine(
         Refined(accepted=(4, 7), healing=(5, 6), refusing=(), too_heavy=(), untried=(), calls=6)
     """
     search = _Refinement(
-        order=tuple(order), probe=probe, limit=limit, max_calls=max_calls, favoured=favoured,
-        worth=worth or (lambda count: count // 2),
+        order=tuple(order), probe=probe, limit=limit, max_calls=max_calls, favoured=favoured
     )  # fmt: skip
     search.run()
     return search.result()
@@ -129,7 +126,6 @@ class _Refinement(Generic[T]):
     limit: Limit[T] | None
     max_calls: int | None
     favoured: Callable[[T], bool] | None
-    worth: Callable[[int], int]
     calls: int = 0
     most: int | None = None
     taken: int = 0
@@ -275,9 +271,9 @@ class _Refinement(Generic[T]):
         together = self.accepted | set(chunk)
         tapped = together if self.fits(together) else set(chunk)
         look = self.probe(self.sort(tapped))
-        self.refused, self.late = look.refused, look.late and len(tapped) > 1
-        if self.late:
-            self.most = max(1, min(len(tapped) // 2, self.worth(len(tapped))))
+        self.refused, self.late = look.refused, False
+        if look.worth is not None and len(tapped) > 1:
+            self.late, self.most = True, max(1, min(len(tapped) // 2, look.worth))
             return False
         if look.accepted:
             self.taken = max(self.taken, len(tapped))

@@ -18,14 +18,15 @@ class Look(Generic[T]):
     Attributes:
         accepted: The failure was the same with these taps as without them.
         refused: The builder did not take the taps (only when not accepted).
-        late: It took longer than so many taps are worth (only when refused).
+        worth: How many taps make all builds cheapest, where this one was late: it took longer
+            than so many are worth (only when refused).
         relevant: The items that, given this evidence, still lie inside a bad region or bound
             one; ``None`` when the evidence rules nothing out.  Read only when accepted.
     """
 
     accepted: bool
     refused: bool = False
-    late: bool = False
+    worth: int | None = None
     relevant: frozenset[T] | None = None
 
 
