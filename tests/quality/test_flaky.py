@@ -20,13 +20,18 @@ REFUSED = {"kind": "refuses_taps", "limit": 0}
 
 
 def seed_for(rate: float, *, second: bool = False) -> int:
-    """Returns a seed with which the first build is struck and, if so asked, the second is not."""
-    return next(
-        seed
-        for seed in count()
-        if (draw := Flaky("build", rate, seed)).strikes(0)
-        and not (draw.strikes(1) and draw.strikes(2) and second)
-    )
+    """Returns a seed with which the first build is struck and, if so asked, the second is not.
+
+    Four fresh builds that fail are taken for a steady fault: no more than five in a row are struck.
+    """
+    for seed in count():
+        draw = Flaky("build", rate, seed)
+        runs = "".join("x" if draw.strikes(n) else " " for n in range(80)).split()
+        most = 5 if rate > 0.5 and second else 80
+        steady = second and draw.strikes(1) and draw.strikes(2)
+        if draw.strikes(0) and not steady and max(map(len, runs)) <= most:
+            return seed
+    raise AssertionError
 
 
 def struck(fault: Mapping[str, Any], rate: float, folder: Path, *more: Any) -> Diagnosed:
