@@ -8,6 +8,7 @@ so that results and the count of questions are the same for any number of jobs.
 from __future__ import annotations
 
 import queue
+import threading
 from collections.abc import Callable, Hashable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from itertools import islice
@@ -40,6 +41,9 @@ class Ahead(Generic[C, A]):
         self._begun: dict[C, Future[A]] = {}
         self._started = 0
         self._wanted = 0
+        self._busy: set[int] = set()
+        self._met: set[int] = set()
+        self._lock = threading.Lock()
 
     def __call__(self, question: C) -> A:
         """Returns the answer to a question."""
@@ -70,6 +74,10 @@ class Ahead(Generic[C, A]):
         """Returns what a job of another kind answers in a lane that is free."""
         return self._pool.submit(self._with_lane, job).result()
 
+    def beside(self, lane: int) -> bool:
+        """Returns whether what goes on in a lane had something else go on beside it."""
+        return lane in self._met
+
     @property
     def idle(self) -> int:
         """Returns how many questions were begun and never asked for."""
@@ -88,7 +96,12 @@ class Ahead(Generic[C, A]):
 
     def _with_lane(self, job: Callable[[int], A]) -> A:
         lane = self._lanes.get()
+        with self._lock:
+            self._busy.add(lane)
+            self._met = self._met | self._busy if len(self._busy) > 1 else self._met - {lane}
         try:
             return job(lane)
         finally:
+            with self._lock:
+                self._busy.discard(lane)
             self._lanes.put(lane)

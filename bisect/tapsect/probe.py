@@ -73,12 +73,13 @@ class Prober:
         self._recent: deque[float] = deque(maxlen=RECENT)
         self.crowded = self._closed = False
         self._counted: set[str] = set()
+        self._pressed: set[str] = set()
         self._hosts = (host, *further)
         self._writing = threading.Lock()
         self._ahead: Ahead[Request, Outcome] | None = None
         if further:
             self._ahead = Ahead(
-                lambda asked, lane: self._made(asked, self._hosts[lane], beside=True),
+                lambda asked, lane: self._made(asked, self._hosts[lane], lane),
                 len(self._hosts),
             )
 
@@ -175,8 +176,9 @@ class Prober:
         if self._ahead is None:
             return self._made(request, self.host)
         outcome = self._ahead(request)
-        if _squeezed(outcome):
+        if request.key in self._pressed:
             self._ahead.rest()
+            self._pressed.discard(request.key)
             outcome = self._ahead.run(lambda lane: self._made(request, self._hosts[lane]))
             self.crowded |= not _squeezed(outcome)
         return outcome
@@ -217,13 +219,15 @@ class Prober:
         finally:
             self.identity, self.options = identity, usual
 
-    def _made(self, request: Request, host: Host, *, beside: bool = False) -> Outcome:
+    def _made(self, request: Request, host: Host, lane: int | None = None) -> Outcome:
         with host.lock:  # options and build belong together
             host.turn(request.options)
             outcome = self._probe(request, host)
         self._recent.append(outcome.seconds)
-        # What was ended shows nothing, and little what failed for want of room or time.
-        if request.keep and not self._closed and not (beside and _squeezed(outcome)):
+        beside = lane is not None and self._ahead is not None and self._ahead.beside(lane)
+        if beside and _squeezed(outcome):
+            self._pressed.add(request.key)
+        elif request.keep and not self._closed:  # what was ended shows nothing
             with self._writing:
                 self.journal.record(request.key, outcome, request.purpose)
         if request.own:

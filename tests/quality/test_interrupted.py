@@ -65,8 +65,13 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], int
 @pytest.mark.skipif(os.name != "posix", reason="signals")
 @pytest.mark.parametrize(
     ("how", "status", "probes"),
-    [(signal.SIGKILL, -9, 5), (signal.SIGKILL, -9, 16), (signal.SIGINT, 130, 8)],
-    ids=["killed-early", "killed-late", "ctrl-c"],
+    [
+        (signal.SIGKILL, -9, 5),
+        (signal.SIGKILL, -9, 16),
+        (signal.SIGINT, 130, 8),
+        (signal.SIGTERM, 143, 6),
+    ],
+    ids=["killed-early", "killed-late", "ctrl-c", "ended"],
 )
 def test_stopped_diagnosis_goes_on_and_makes_no_probe_twice(
     how: signal.Signals, status: int, probes: int, whole: tuple[dict[str, Any], int], tmp_path: Path

@@ -89,3 +89,20 @@ def test_what_else_is_done_has_a_lane_of_its_own() -> None:
     go.set()
     assert ahead(7) == 0
     ahead.close()
+
+
+def test_it_is_known_what_went_on_beside_something_else() -> None:
+    both = threading.Barrier(2)
+
+    def ask(together: bool, lane: int) -> bool:
+        if together:
+            both.wait(20)
+        return ahead.beside(lane)
+
+    ahead = Ahead(ask, 2)
+    assert ahead(False) is False
+    ahead.begin([True])
+    assert ahead.run(lambda lane: ask(True, lane)) is True
+    assert ahead(True) is True
+    assert ahead(False) is False
+    ahead.close()

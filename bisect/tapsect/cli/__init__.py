@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import signal
 import sys
 from collections.abc import Sequence
 
@@ -24,14 +25,24 @@ def main(argv: Sequence[str] | None = None) -> int:
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")
+    ended: list[int] = []
     try:
-        return _run(sys.argv[1:]) if argv is None else _command(list(argv))
+        if argv is not None:
+            return _command(list(argv))
+        signal.signal(signal.SIGTERM, lambda number, _: _stop(ended, number))
+        return _run(sys.argv[1:])
     except KeyboardInterrupt:
-        return _fail(_INTERRUPTED, 130)
+        return _fail(_INTERRUPTED, 128 + ended[0] if ended else 130)
     except TapsError as error:
         return _fail(str(error) or _INTERRUPTED, error.exit_code)
     except Exception as error:
         return _crashed(error)
+
+
+def _stop(ended: list[int], number: int) -> None:
+    """Ends as Ctrl-C does when the system asks for it: workers go, what was made stays."""
+    ended.append(number)
+    raise KeyboardInterrupt
 
 
 def _run(argv: list[str]) -> int:

@@ -57,6 +57,7 @@ def repeat_builds(plan: Plan, *, progress: Progress | None = None) -> Repeated:
         UsageError: What was given cannot be used, or no build could be judged.
         EnvironmentFailure: A worker or the reference cannot be started.
     """
+    plan.check_jobs()
     listener, started = progress or Silent(), time.monotonic()
     with claimed(plan.options.out or Path(f"tapsect-repeat-{plan.options.model.stem}")) as folder:
         try:

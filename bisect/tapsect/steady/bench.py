@@ -57,6 +57,7 @@ class Bench:
         notes: What had to be assumed.
         fresh: How many attempts were made, rather than recalled.
         ended: Whether what still runs is of no use any more.
+        pressed: Attempts that failed for want of room or time, beside others.
         judging: Held while a run is made and judged.
     """
 
@@ -70,6 +71,7 @@ class Bench:
     notes: list[str] = field(default_factory=list)
     fresh: int = 0
     ended: bool = False
+    pressed: set[int] = field(default_factory=set)
     judging: threading.Lock = field(default_factory=threading.Lock)
 
     @contextmanager
@@ -78,24 +80,16 @@ class Bench:
 
         What is given takes the number of an attempt and how many there will be, if that is known.
         A build that ran out of memory or time beside others is made again alone.
-
-        Raises:
-            UsageError: Each build is looked at where the one before it was.
         """
-        if not self.check.builtin or self.check.artifacts is not None:
-            raise UsageError(
-                "--jobs: several builds at a time need the reference to judge them, and no"
-                " artifacts; leave --check, --ask, --artifacts and --save-tactics out, or --jobs"
-            )
         hosts = [self.host, *(self.host.another() for _ in range(jobs - 1))]
 
         def beside(number: int, lane: int) -> Attempt:
-            return self.attempt(number, host=hosts[lane], beside=True)
+            return self.attempt(number, host=hosts[lane], beside=lambda: ahead.beside(lane))
 
         def attempt(number: int, count: int | None) -> Attempt:
             ahead.begin(range(number, count or number + jobs))
             made = ahead(number)
-            if _squeezed(made):
+            if made.number in self.pressed:
                 ahead.rest()
                 made = ahead.run(lambda lane: self.attempt(number, host=hosts[lane]))
             return made
@@ -112,16 +106,17 @@ class Bench:
                 host.close()
 
     def attempt(
-        self, number: int, *, host: Host | None = None, label: str = "build", beside: bool = False
-    ) -> Attempt:
+        self, number: int, *, host: Host | None = None, label: str = "build",
+        beside: Callable[[], bool] = lambda: False,
+    ) -> Attempt:  # fmt: skip
         """Returns one build and what its runs are; one that is written down is not made again.
 
         Args:
             number: Which one.
             host: Who builds; the engine's own worker when None.
             label: What it is called.
-            beside: Whether others go on meanwhile: what failed for want of room or time is then
-                not written down.
+            beside: Whether others went on meanwhile: what failed for want of room or time is
+                then not written down.
         """
         key = f"{label} {number}, {self.check.runs} runs"
         known = self.journal.known.get(key)
@@ -129,7 +124,10 @@ class Bench:
             runs = tuple(Verdict(word) for word in known["runs"])
             return Attempt(number, runs, known["tactics"], known["why"], known["seconds"])
         made = self._made(number, host or self.host, label)
-        if self.ended or (beside and _squeezed(made)):  # that shows nothing
+        if made.why.partition(":")[0] in CROWDED and beside():
+            self.pressed.add(number)
+            return made
+        if self.ended:  # a build that was cut off shows nothing
             return made
         self.fresh += 1
         entry = {
@@ -202,10 +200,6 @@ class Bench:
         build.save(part)
         shutil.rmtree(CANDIDATE, ignore_errors=True)
         part.rename(CANDIDATE)
-
-
-def _squeezed(made: Attempt) -> bool:
-    return made.why.partition(":")[0] in CROWDED
 
 
 @contextmanager

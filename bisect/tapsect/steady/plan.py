@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from debugtaps import UsageError
 from tapsect.axes.repeat import Until
 from tapsect.checks import Artifacts, Ask, CommandLine
 from tapsect.diagnose.given import Options
@@ -54,3 +55,16 @@ class Plan:
     until: Until = field(default_factory=Until)
     tactics: Path | None = None
     jobs: int = 1
+
+    def check_jobs(self) -> None:
+        """Checks that builds may go on beside each other.
+
+        Raises:
+            UsageError: Each is looked at where the one before it was.
+        """
+        alone = not self.check.builtin or self.check.artifacts is not None or self.tactics
+        if self.jobs > 1 and alone:
+            raise UsageError(
+                "--jobs: several builds at a time need the reference to judge them, and no"
+                " artifacts; leave --check, --ask, --artifacts and --save-tactics out, or --jobs"
+            )

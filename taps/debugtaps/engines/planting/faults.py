@@ -5,10 +5,12 @@ Pure data and decisions; ``rewrite`` puts the values into a model, ``planted`` t
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import json
 import os
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
@@ -240,16 +242,27 @@ class Counters:
             folder.mkdir(parents=True, exist_ok=True)
 
     def next(self, key: str) -> int:
-        """Returns how often ``key`` was asked for before."""
-        if self._file is not None and self._file.exists():
-            self._counts = json.loads(self._file.read_text(encoding="utf-8"))
-        count = self._counts.get(key, 0)
-        self._counts[key] = count + 1
-        if self._file is not None:
-            part = self._file.with_suffix(".part")
-            part.write_text(json.dumps(self._counts), encoding="utf-8")
-            os.replace(part, self._file)
+        """Returns how often ``key`` was asked for before, by any process."""
+        with self._alone():
+            if self._file is not None and self._file.exists():
+                self._counts = json.loads(self._file.read_text(encoding="utf-8"))
+            count = self._counts.get(key, 0)
+            self._counts[key] = count + 1
+            if self._file is not None:
+                part = self._file.with_suffix(".part")
+                part.write_text(json.dumps(self._counts), encoding="utf-8")
+                os.replace(part, self._file)
         return count
+
+    @contextlib.contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Keeps other processes from counting meanwhile."""
+        if self._file is None:
+            yield
+            return
+        with self._file.with_suffix(".lock").open("w") as lock:  # goes with the process
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
 
 
 def struck(faults: Sequence[Fault], per: str, counters: Counters) -> list[bool]:
