@@ -15,7 +15,7 @@ from collections.abc import Mapping
 import numpy as np
 import onnx
 import onnxruntime as ort
-from onnx import ModelProto, helper
+from onnx import ModelProto, TensorProto, helper
 
 OFF = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
 
@@ -73,6 +73,11 @@ def every_output(model: ModelProto) -> ModelProto:
 def alone(model: ModelProto, node: onnx.NodeProto, values: Mapping[str, np.ndarray]) -> ModelProto:
     """Returns one operator as a model."""
     held = [t for t in model.graph.initializer if t.name in node.input]
+    for other in model.graph.node:
+        if other.op_type == "Constant" and other.output[0] in node.input:
+            held.append(TensorProto())
+            held[-1].CopyFrom(other.attribute[0].t)
+            held[-1].name = other.output[0]
     named = {t.name for t in held}
     fed = [
         helper.make_tensor_value_info(
