@@ -53,6 +53,11 @@ class Ahead(Generic[C, A]):
             begun = self._submit(question)
         return begun.result()
 
+    def __contains__(self, question: C) -> bool:
+        """Returns whether a question was begun and not asked for yet."""
+        begun = self._begun.get(question)
+        return begun is not None and not begun.cancelled()
+
     def begin(self, questions: Iterable[C]) -> None:
         """Begins the first few questions, as many as there are lanes; drops what waits."""
         wanted = list(islice(questions, self.jobs))

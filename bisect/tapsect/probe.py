@@ -164,7 +164,8 @@ class Prober:
         again = request.key in self._counted
         self._counted.add(request.key)
         self.builds += not again
-        known = self.journal.recall(request.key)
+        begun = self._ahead is not None and request in self._ahead
+        known = None if begun else self.journal.recall(request.key)
         outcome = known or self._asked(request)
         if known is None or not again:
             failed_run = outcome.failure is not None and outcome.failure.phase == "run"

@@ -72,6 +72,10 @@ def test_three_at_a_time_say_what_one_says(tmp_path: Path, faults: list[dict[str
     assert not overlap(builds(tmp_path / "one"))
     assert overlap(builds(tmp_path / "three"))
     early = [note for note in three.finding.notes if "begun early" in note]
+    made, cost = builds(tmp_path / "three"), three.finding.cost
+    idle = int(early[0].split()[0]) if early else 0
+    asked = cost.builds + cost.reduce_builds + cost.fix_builds
+    assert len(made) <= asked + idle <= len(made) + 3  # what was cut off at the end wrote no line
     assert three.finding.notes == (*one.finding.notes, *early)
 
 
