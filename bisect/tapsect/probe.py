@@ -55,7 +55,6 @@ class Prober:
         builds: Probes so far, those that an earlier process made included; each counts once.
         runs: Runs so far.
         epoch: Probes of different epochs are different even when their content is equal.
-        crowded: Whether a build failed beside others that works alone.
     """
 
     def __init__(
@@ -71,17 +70,16 @@ class Prober:
         self.epoch = 0
         self.options = dict(host.spec.options)
         self._recent: deque[float] = deque(maxlen=RECENT)
-        self.crowded = self._closed = False
+        self._closed = False
         self._counted: set[str] = set()
-        self._pressed: set[str] = set()
         self._hosts = (host, *further)
         self._writing = threading.Lock()
         self._ahead: Ahead[Request, Outcome] | None = None
         if further:
             self._ahead = Ahead(
-                lambda asked, lane: self._made(asked, self._hosts[lane], lane),
-                len(self._hosts),
-            )
+                lambda asked, lane: self._made(asked, self._hosts[lane]), len(self._hosts),
+                keep=self._keep, squeezed=_squeezed,
+            )  # fmt: skip
 
     @property
     def exposes(self) -> bool:
@@ -135,12 +133,17 @@ class Prober:
     def _worth_it(self) -> bool:
         """Returns whether builds of late are slow, and two of them pay for loading a worker."""
         usual = sum(self._recent) / max(1, len(self._recent))
-        return not self.crowded and usual >= max(WORTH_AHEAD_S, self.host.load_seconds / 2)
+        return usual >= max(WORTH_AHEAD_S, self.host.load_seconds / 2)
 
     @property
     def foresees(self) -> bool:
         """Returns whether there are workers for what may be asked later."""
         return self._ahead is not None
+
+    @property
+    def crowded(self) -> bool:
+        """Returns whether a build failed beside others that works alone."""
+        return self._ahead is not None and self._ahead.crowded
 
     @property
     def idle(self) -> int:
@@ -174,14 +177,10 @@ class Prober:
         return outcome
 
     def _asked(self, request: Request) -> Outcome:
-        if self._ahead is None:
-            return self._made(request, self.host)
-        outcome = self._ahead(request)
-        if request.key in self._pressed:
-            self._ahead.rest()
-            self._pressed.discard(request.key)
-            outcome = self._ahead.run(lambda lane: self._made(request, self._hosts[lane]))
-            self.crowded |= not _squeezed(outcome)
+        if self._ahead is not None:
+            return self._ahead(request)
+        outcome = self._made(request, self.host)
+        self._keep(request, outcome)
         return outcome
 
     def close(self) -> None:
@@ -220,17 +219,16 @@ class Prober:
         finally:
             self.identity, self.options = identity, usual
 
-    def _made(self, request: Request, host: Host, lane: int | None = None) -> Outcome:
+    def _keep(self, request: Request, outcome: Outcome) -> None:
+        if request.keep and not self._closed:  # what was ended shows nothing
+            with self._writing:
+                self.journal.record(request.key, outcome, request.purpose)
+
+    def _made(self, request: Request, host: Host) -> Outcome:
         with host.lock:  # options and build belong together
             host.turn(request.options)
             outcome = self._probe(request, host)
         self._recent.append(outcome.seconds)
-        beside = lane is not None and self._ahead is not None and self._ahead.beside(lane)
-        if beside and _squeezed(outcome):
-            self._pressed.add(request.key)
-        elif request.keep and not self._closed:  # what was ended shows nothing
-            with self._writing:
-                self.journal.record(request.key, outcome, request.purpose)
         if request.own:
             request.model.unlink(missing_ok=True)
         return outcome

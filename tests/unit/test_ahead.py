@@ -91,18 +91,28 @@ def test_what_else_is_done_has_a_lane_of_its_own() -> None:
     ahead.close()
 
 
-def test_it_is_known_what_went_on_beside_something_else() -> None:
-    both = threading.Barrier(2)
+def test_what_failed_beside_something_else_is_asked_again_alone() -> None:
+    both, asked, kept = threading.Barrier(2), list[str](), list[tuple[str, str]]()
 
-    def ask(together: bool, lane: int) -> bool:
-        if together:
+    def ask(question: str, _: int) -> str:
+        asked.append(question)
+        if question.startswith("both") and asked.count(question) == 1:
             both.wait(20)
-        return ahead.beside(lane)
+            return "late"
+        return "late" if question == "late" else "fine"
 
-    ahead = Ahead(ask, 2)
-    assert ahead(False) is False
-    ahead.begin([True])
-    assert ahead.run(lambda lane: ask(True, lane)) is True
-    assert ahead(True) is True
-    assert ahead(False) is False
+    ahead = Ahead(
+        ask, 2, keep=lambda *answer: kept.append(answer), squeezed=lambda answer: answer == "late"
+    )
+    assert ahead("late") == "late"
+    assert asked == ["late"]  # nothing was beside it
+    assert kept == [("late", "late")]
+    assert not ahead.crowded
+    ahead.begin(["both 1", "both 2"])
+    assert [ahead("both 1"), ahead("both 2")] == ["fine", "fine"]
+    assert sorted(asked[1:]) == ["both 1", "both 1", "both 2", "both 2"]
+    assert kept[1:] == [("both 1", "fine"), ("both 2", "fine")]
+    assert ahead.crowded
+    ahead.begin(["more"])
+    assert "more" not in ahead
     ahead.close()

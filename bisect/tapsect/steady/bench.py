@@ -57,7 +57,6 @@ class Bench:
         notes: What had to be assumed.
         fresh: How many attempts were made, rather than recalled.
         ended: Whether what still runs is of no use any more.
-        pressed: Attempts that failed for want of room or time, beside others.
         judging: Held while a run is made and judged.
     """
 
@@ -71,7 +70,6 @@ class Bench:
     notes: list[str] = field(default_factory=list)
     fresh: int = 0
     ended: bool = False
-    pressed: set[int] = field(default_factory=set)
     judging: threading.Lock = field(default_factory=threading.Lock)
 
     @contextmanager
@@ -83,18 +81,14 @@ class Bench:
         """
         hosts = [self.host, *(self.host.another() for _ in range(jobs - 1))]
 
-        def beside(number: int, lane: int) -> Attempt:
-            return self.attempt(number, host=hosts[lane], beside=lambda: ahead.beside(lane))
+        def ask(number: int, lane: int) -> Attempt:
+            return self._known(number) or self._made(number, hosts[lane], "build")
 
         def attempt(number: int, count: int | None) -> Attempt:
             ahead.begin(range(number, count or number + jobs))
-            made = ahead(number)
-            if made.number in self.pressed:
-                ahead.rest()
-                made = ahead.run(lambda lane: self.attempt(number, host=hosts[lane]))
-            return made
+            return ahead(number)
 
-        ahead = Ahead(beside, jobs)
+        ahead = Ahead(ask, jobs, keep=lambda _, made: self._keep(made), squeezed=_squeezed)
         try:
             yield attempt
         finally:
@@ -105,30 +99,31 @@ class Bench:
             for host in hosts[1:]:
                 host.close()
 
-    def attempt(
-        self, number: int, *, host: Host | None = None, label: str = "build",
-        beside: Callable[[], bool] = lambda: False,
-    ) -> Attempt:  # fmt: skip
-        """Returns one build and what its runs are; one that is written down is not made again.
-
-        Args:
-            number: Which one.
-            host: Who builds; the engine's own worker when None.
-            label: What it is called.
-            beside: Whether others went on meanwhile: what failed for want of room or time is
-                then not written down.
-        """
-        key = f"{label} {number}, {self.check.runs} runs"
-        known = self.journal.known.get(key)
+    def attempt(self, number: int, *, host: Host | None = None, label: str = "build") -> Attempt:
+        """Returns one build and what its runs are; one that is written down is not made again."""
+        known = self._known(number, label)
         if known is not None:
-            runs = tuple(Verdict(word) for word in known["runs"])
-            return Attempt(number, runs, known["tactics"], known["why"], known["seconds"])
+            return known
         made = self._made(number, host or self.host, label)
-        if made.why.partition(":")[0] in CROWDED and beside():
-            self.pressed.add(number)
-            return made
-        if self.ended:  # a build that was cut off shows nothing
-            return made
+        self._keep(made, label)
+        return made
+
+    def _key(self, number: int, label: str) -> str:
+        return f"{label} {number}, {self.check.runs} runs"
+
+    def _known(self, number: int, label: str = "build") -> Attempt | None:
+        """Returns an attempt that is written down."""
+        known = self.journal.known.get(self._key(number, label))
+        if known is None:
+            return None
+        runs = tuple(Verdict(word) for word in known["runs"])
+        return Attempt(number, runs, known["tactics"], known["why"], known["seconds"])
+
+    def _keep(self, made: Attempt, label: str = "build") -> None:
+        """Writes an attempt down, once; one that was cut off shows nothing."""
+        key = self._key(made.number, label)
+        if self.ended or key in self.journal.known:
+            return
         self.fresh += 1
         entry = {
             "entry": "probe", "key": key, "purpose": label, "why": made.why,
@@ -137,7 +132,6 @@ class Bench:
         }  # fmt: skip
         self.journal.append(entry)
         self.journal.known[key] = entry
-        return made
 
     def _made(self, number: int, host: Host, label: str) -> Attempt:
         start, runs, why = time.monotonic(), list[Verdict](), ""
@@ -200,6 +194,10 @@ class Bench:
         build.save(part)
         shutil.rmtree(CANDIDATE, ignore_errors=True)
         part.rename(CANDIDATE)
+
+
+def _squeezed(made: Attempt) -> bool:
+    return made.why.partition(":")[0] in CROWDED
 
 
 @contextmanager
