@@ -14,38 +14,29 @@ from debugtaps.engines.planted import Planted
 __all__ = ["CountedOrt", "CountedPlanted"]
 
 
-def _note(log: str, model: Path) -> None:
-    nodes = onnx.load(model, load_external_data=False).graph.node
-    with Path(log).open("a", encoding="utf-8") as file:
-        file.write(f"{sum(n.op_type != 'Constant' for n in nodes)}\n")
-
-
-class CountedPlanted(Planted):
-    """Plants faults and counts.
+class _Counted:
+    """Counts what it builds; stands before an engine.
 
     Args:
         log: The file that gets the lines.
-        **options: Of the planted engine.
+        **options: Of the engine.
     """
 
     def __init__(self, log: str, **options: Any) -> None:
         super().__init__(**options)
-        self.log = log
+        self.log = Path(log)
 
     def build(self, model: Path, taps: Sequence[str] = ()) -> Any:
         """Builds the model after counting it."""
-        _note(self.log, model)
-        return super().build(model, taps)
+        nodes = onnx.load(model, load_external_data=False).graph.node
+        with self.log.open("a", encoding="utf-8") as file:
+            file.write(f"{sum(n.op_type != 'Constant' for n in nodes)}\n")
+        return super().build(model, taps)  # type: ignore[misc]  # the engine behind has it
 
 
-class CountedOrt(OrtEngine):
-    """ONNX Runtime that counts; see ``CountedPlanted``."""
+class CountedPlanted(_Counted, Planted):
+    """Plants faults and counts."""
 
-    def __init__(self, log: str, **options: Any) -> None:
-        super().__init__(**options)
-        self.log = log
 
-    def build(self, model: Path, taps: Sequence[str] = ()) -> Any:
-        """Builds the model after counting it."""
-        _note(self.log, model)
-        return super().build(model, taps)
+class CountedOrt(_Counted, OrtEngine):
+    """ONNX Runtime that counts."""

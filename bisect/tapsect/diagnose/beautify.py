@@ -16,7 +16,6 @@ import onnx
 from debugtaps import EngineFailure, ModelError, load_graph
 from tapsect.candidate import Candidate
 from tapsect.localize.examine import Examined, Examiner, Recorded
-from tapsect.probe import Prober
 from tapsect.reduction import Answer, Confirm, DoesNotFail, Reduced, reduce
 from tapsect.replay.reference import Reference
 from tapsect.request import Request
@@ -83,42 +82,32 @@ class _Asked:
         self.last: Examined | None = None
 
     def __call__(self, look: _Look) -> Answer:
-        like, (candidate, fresh) = self.like, look
-        self.last = examine_specimen(
-            candidate, like.prober, like.reference, like, self.folder, fresh
-        )
+        candidate, fresh = look
+        self.last = examine_specimen(candidate, self.like, self.folder, fresh)
         return self.last.verdict, self.last.signature
 
     def begin(self, looks: Iterable[_Look]) -> None:
         """Begins builds that are near."""
-        if self.like.prober.foresees:
-            self.like.prober.begin(itertools.starmap(self._request, looks))
+        self.like.prober.begin(itertools.starmap(self._request, looks))
 
     def _request(self, candidate: Specimen, fresh: int) -> Request | None:
-        like = self.like
-        with suppress(EngineFailure, ModelError, ValueError):
-            opened = _opened(candidate, like.prober, like.reference, like, self.folder)
-            with opened as (examiner, part):
-                return examiner.request(part, "reference", fresh)
+        opened = _opened(candidate, self.like, self.folder)
+        with suppress(EngineFailure, ModelError, ValueError), opened as (examiner, part):
+            return examiner.request(part, "reference", fresh)
         return None
 
 
-def examine_specimen(
-    specimen: Specimen, prober: Prober, reference: Reference, like: Examiner, folder: Path,
-    fresh: int = 0,
-) -> Examined:  # fmt: skip
+def examine_specimen(specimen: Specimen, like: Examiner, folder: Path, fresh: int = 0) -> Examined:
     """Returns what one look at a whole model shows.
 
     Args:
         specimen: The model.
-        prober: Probes the engine.
-        reference: Whose worker runs the model's own reference.
-        like: What to look for, and how strictly.
+        like: Whose engine and reference are asked, what to look for, and how strictly.
         folder: Where the model is written.
         fresh: Distinguishes repeated looks.
     """
     try:
-        with _opened(specimen, prober, reference, like, folder) as (examiner, candidate):
+        with _opened(specimen, like, folder) as (examiner, candidate):
             return examiner.examine(candidate, "reference", fresh=fresh)
     except (EngineFailure, ModelError, ValueError):
         return Examined(Verdict.INVALID, None)
@@ -126,14 +115,14 @@ def examine_specimen(
 
 @contextmanager
 def _opened(
-    specimen: Specimen, prober: Prober, reference: Reference, like: Examiner, folder: Path
+    specimen: Specimen, like: Examiner, folder: Path
 ) -> Iterator[tuple[Examiner, Candidate]]:
     """Gives a whole model as a part of itself, and who examines it.
 
     Raises:
         ModelError, EngineFailure, ValueError: It is no model that can be run.
     """
-    folder = specimen.outside or folder
+    folder, reference = specimen.outside or folder, like.reference
     path = folder / "specimen.onnx"
     path.write_bytes(specimen.model)
     graph = load_graph(path, folder)
@@ -148,7 +137,7 @@ def _opened(
             raise ValueError("nothing is shown, or an input has no value")
         own.complete(specimen.feeds)
         examiner = Examiner(
-            own, prober, Recorded(own, specimen.feeds, {}), folder, kind=like.kind,
+            own, like.prober, Recorded(own, specimen.feeds, {}), folder, kind=like.kind,
             classes=like.classes, tolerance=like.tolerance,
         )  # fmt: skip
         examiner.bar, examiner.repeats = like.bar, like.repeats

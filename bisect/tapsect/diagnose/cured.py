@@ -91,8 +91,6 @@ class CureTest:
         def search(ask: Test) -> list[Turns]:
             return find_cures(grouped, ask, most=most, thorough=thorough, kept=kept)
 
-        if not self.subject.prober.foresees:
-            return search(test)
         return begun_early(search, test, lambda sets: self._begin(sets, request), lambda _: _EITHER)
 
     def _begin(self, sets: Iterable[Turns], request: Asks) -> None:

@@ -140,8 +140,7 @@ class Examiner:
                 nearest first; only as many are cut out as can be begun.
             source: Whose values they are fed with.
         """
-        if self.prober.foresees:
-            self.prober.begin(self.request(each, source, fresh) for each, fresh in looks)
+        self.prober.begin(self.request(each, source, fresh) for each, fresh in looks)
 
     def request(self, candidate: Candidate, source: Source, fresh: int = 0) -> Request | None:
         """Returns the first build that ``examine`` asks for; None when a value cannot be had."""

@@ -140,8 +140,6 @@ class Locator:
         def search(look: Callable[[tuple[str, ...]], Look[str]]) -> Refined[str]:
             return refine(order, look, limit=limit, max_calls=most, favoured=narrow)
 
-        if not self.prober.foresees:
-            return search(self._look)
         either: tuple[Look[str], ...] = (Look(accepted=False), Look(accepted=True))
         return begun_early(search, self._look, self._begin, lambda _: either)
 

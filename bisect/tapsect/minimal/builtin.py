@@ -176,8 +176,7 @@ class Builtin:
     def examined(self, specimen: Specimen, *, fresh: int = 0, lane: int = 0) -> Examined:
         """Returns all that one look at a model showed."""
         here = self._of(lane)
-        like = here.examiners[0]
-        return examine_specimen(specimen, here.prober, here.reference, like, here.folder, fresh)
+        return examine_specimen(specimen, here.examiners[0], here.folder, fresh)
 
     def wants(self, signature: Signature | None) -> None:
         """Takes note of what is being reduced."""

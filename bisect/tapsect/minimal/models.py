@@ -66,7 +66,7 @@ def simplified(
     def once(candidate: Specimen, lane: int) -> Answer:
         return judge.model(candidate, lane=lane)
 
-    def anew(candidate: Specimen, number: int, lane: int = 0) -> Answer:
+    def anew(candidate: Specimen, number: int, lane: int) -> Answer:
         return judge.model(candidate, fresh=number, lane=lane)
 
     repeated: Repeated[Specimen] | None = None
@@ -74,17 +74,12 @@ def simplified(
         need = (tally.plan.confirm or ONCE).need
         repeated = Repeated(anew, least, FirstSeen(), need)
 
-    def afresh(candidate: Specimen) -> Answer:
-        if repeated is not None:
-            look = repeated
-            return lane.apart(lambda n: look(candidate, n))
-        number = next(again)
-        return lane.apart(lambda n: anew(candidate, number, n))
-
+    afresh = repeated or (lambda candidate, lane: anew(candidate, next(again), lane))
     with lanes(repeated or once, tally.jobs) as lane:
         told = Told[Specimen](tally, lane.ask, "simplify")
         problem = Simplification(
-            small, told, ahead=lane.begin, spent=tally.spent(), recheck=afresh
+            small, told, ahead=lane.begin, spent=tally.spent(),
+            recheck=lambda s: lane.apart(lambda n: afresh(s, n)),
         )  # fmt: skip
         told.problem = problem
         confirm = ONCE if repeated else tally.plan.confirm or ONCE

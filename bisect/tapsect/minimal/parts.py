@@ -67,15 +67,11 @@ def _plain(tally: Tally, start: Candidate, passes: tuple[Pass, ...]) -> Reached:
     def in_lane(candidate: Candidate, lane: int) -> Answer:
         return judge.part(candidate, lane=lane)
 
-    def afresh(candidate: Candidate) -> Answer:
-        number = next(again)
-        return lane.apart(lambda n: judge.part(candidate, fresh=number, lane=n))
-
     with lanes(in_lane, tally.jobs) as lane:
         told = Told[Candidate](tally, lane.ask, "reduce")
         problem = Parts(
             tally.ground.structure, start, told, ahead=lane.begin, spent=tally.spent(),
-            recheck=afresh,
+            recheck=lambda c: lane.apart(lambda n: judge.part(c, fresh=next(again), lane=n)),
         )  # fmt: skip
         if plan.ask is not None:
             problem.ahead = judge.announce
