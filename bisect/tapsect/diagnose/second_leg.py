@@ -19,7 +19,7 @@ from tapsect.replay.precision import Classes
 from tapsect.replay.reference import Reference, widen_array
 from tapsect.replay.regions import Judgement, Replay
 from tapsect.rounding.boxes import parts, wide
-from tapsect.rounding.deviation import end_floor, gap
+from tapsect.rounding.deviation import end_floor, gap, unlike
 from tapsect.rounding.floors import limit_for
 from tapsect.rounding.outputs import Measured, judge_output
 from tapsect.rounding.ratios import ratios
@@ -110,7 +110,7 @@ def _agree(
                 return False
             continue
         x, y = wide(a), wide(b)
-        if any(_unlike(*pair) for pair in parts(x, y)):
+        if any(np.any(unlike(*pair)) for pair in parts(x, y)):
             return False
         u = subject.reference.roundoff(name)
         scale = end_floor(y, np.broadcast_to(floor, b.shape), u)
@@ -118,12 +118,6 @@ def _agree(
         if ratios(gap(a, b), scale).norm > limit_for(u).norm:
             return False
     return True
-
-
-def _unlike(x: Array, y: Array) -> bool:
-    """Returns whether there is an element that is not finite on a side, and not alike."""
-    odd = ~(np.isfinite(x) & np.isfinite(y))
-    return bool(np.any(odd & ~((x == y) | (np.isnan(x) & np.isnan(y)))))
 
 
 def shared_kernel(subject: Subject, number: int, before: Ends, tell: Tell) -> Judgement | None:

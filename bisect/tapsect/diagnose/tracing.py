@@ -19,6 +19,7 @@ from tapsect.localize.taps import Evidenced
 from tapsect.replay.propagation import Inherited, inherited
 from tapsect.replay.regions import Judgement
 from tapsect.rounding.boxes import Boxed, lazily, parts, wide
+from tapsect.rounding.deviation import alike
 from tapsect.rounding.floors import limit_for
 from tapsect.traced import Culprit, Element, Operator, Point, Profile
 
@@ -177,7 +178,7 @@ def _error(e: Array, y: Array) -> Array:
     """Returns absolute errors; infinite where one side is not finite, or both unlike."""
     with np.errstate(all="ignore"):
         error = np.asarray(np.abs(e - y))
-    error[(e == y) | (np.isnan(e) & np.isnan(y))] = 0.0
+    error[alike(e, y)] = 0.0
     error[np.isnan(error)] = np.inf
     return error
 

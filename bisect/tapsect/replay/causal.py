@@ -15,7 +15,7 @@ import numpy as np
 from debugtaps import Array, EngineFailure, Perturbed, Plan, error_name, mask_name, perturb
 from tapsect.replay.reference import Reference
 from tapsect.rounding.boxes import Boxed, boxes, lazily, parts, wide
-from tapsect.rounding.deviation import CHANCE, end_floor
+from tapsect.rounding.deviation import CHANCE, end_floor, unlike
 from tapsect.rounding.floors import limit_for, rms
 from tapsect.rounding.outputs import End, Measured
 from tapsect.rounding.ratios import ratios
@@ -147,7 +147,7 @@ def _move(after: Array, base: Array, spread: Array | None, u: float) -> float:
     if base.dtype.kind != "f":
         return float("inf") if np.any(after != base) else 0.0
     a, b = wide(after), wide(base)
-    if any(np.any(~_finite(x, y) & ~_same(x, y)) for x, y in parts(a, b)):
+    if any(np.any(unlike(x, y)) for x, y in parts(a, b)):
         return float("inf")
     drift = wide(np.broadcast_to(0.0, b.shape) if spread is None else spread)
     error = lazily(b.shape, lambda box: np.abs(_less(a[box], b[box])))
@@ -189,7 +189,3 @@ def _finite(*arrays: Array) -> Array:
     for each in arrays[1:]:
         found &= np.isfinite(each)
     return np.asarray(found)
-
-
-def _same(x: Array, y: Array) -> Array:
-    return np.asarray((x == y) | (np.isnan(x) & np.isnan(y)))

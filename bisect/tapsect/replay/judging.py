@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tapsect.rounding.boxes import Boxed, lazily, parts, wide
+from tapsect.rounding.deviation import unlike
 from tapsect.rounding.floors import SMALLEST_NORMAL, cosine, floor_of, limit_for, rms
 from tapsect.rounding.ratios import ZERO, Ratios, ratios, step_of
 from tapsect.rounding.storage import fits_half, stored_roundoff
@@ -137,8 +138,7 @@ def _odd(e: Array, y: Array) -> Array:
 
 def _lost(e: Array, y: Array, drift: Array) -> Array:
     """Returns which are non-finite on one side only, or of other kinds, unlike what noise does."""
-    alike = (e == y) | (np.isnan(e) & np.isnan(y))
-    return np.asarray(_odd(e, y) & ~alike & np.isfinite(drift))
+    return np.asarray(unlike(e, y) & np.isfinite(drift))
 
 
 def _even(e: Boxed, y: Boxed, drift: Boxed) -> tuple[Boxed, Boxed, Boxed]:

@@ -11,7 +11,7 @@ from tapsect.rounding.boxes import Box, Boxed, lazily, parts, wide
 from tapsect.rounding.floors import Limit, rms
 from tapsect.rounding.ratios import Ratios, ratios, step_of
 
-__all__ = ["CHANCE", "end_floor", "end_ratios", "gap", "kept", "nonfinite"]
+__all__ = ["CHANCE", "alike", "end_floor", "end_ratios", "gap", "kept", "nonfinite", "unlike"]
 
 Array = npt.NDArray[Any]
 
@@ -78,12 +78,20 @@ def nonfinite(engine: Boxed, base: Boxed, drift: Boxed) -> tuple[dict[str, int],
     """Returns how many elements are non-finite on each side, and how many noise leaves unlike."""
     ours = theirs = lost = 0
     for e, r, moved in parts(engine, base, drift):
-        odd, other = ~np.isfinite(e), ~np.isfinite(r)
-        ours += int(np.count_nonzero(odd))
-        theirs += int(np.count_nonzero(other))
-        unlike = ~((e == r) | (np.isnan(e) & np.isnan(r)))
-        lost += int(np.count_nonzero((odd | other) & unlike & np.isfinite(moved)))
+        ours += int(np.count_nonzero(~np.isfinite(e)))
+        theirs += int(np.count_nonzero(~np.isfinite(r)))
+        lost += int(np.count_nonzero(unlike(e, r) & np.isfinite(moved)))
     return {"nonfinite_engine": ours, "nonfinite_reference": theirs}, lost
+
+
+def alike(x: Array, y: Array) -> Array:
+    """Returns which elements are the same, NaN for NaN."""
+    return np.asarray((x == y) | (np.isnan(x) & np.isnan(y)))
+
+
+def unlike(x: Array, y: Array) -> Array:
+    """Returns which elements are non-finite on one side only, or of other kinds."""
+    return np.asarray(~(np.isfinite(x) & np.isfinite(y)) & ~alike(x, y))
 
 
 def kept(values: Boxed) -> Boxed:
