@@ -147,7 +147,7 @@ def test_where_time_is_up_nothing_is_claimed_of_nodes_that_were_not_tried(tmp_pa
     onnx.save(mixed(original(), [], ["x", "y"]).model, tmp_path / "half.onnx")
     finding = bisect(
         tmp_path / "half.onnx", engine="onnx", reference_model=tmp_path / "full.onnx",
-        out=tmp_path / "out", budget=0.01, fixing=Fixing(thorough=True, precision_set=True),
+        out=tmp_path / "out", budget=1e-6, fixing=Fixing(thorough=True, precision_set=True),
     )  # fmt: skip
     step = next(s for s in finding.trail if s.step == "precision")
     assert (step.decision, finding.fixes) == ("time was up", ())
